@@ -11,14 +11,16 @@ is decided token by token, from the draft's own confidence. Differences to the p
 * The denominator is seconds of this machine, in the paper's units only until something is measured.
 * A draft grows while its next token is expected to bring more than its time is worth; the paper's
   threshold tau_l ignores the length of the draft and the cost of a token.
+* Where rows of a pass are cheap, the tokens of a chain get an exit's next likeliest tokens as siblings.
 * A request's counts have those of all requests as prior.
 * Layers are not looked at in every round ("traced"), since the head product takes time. Other rounds
   learn from the exit that drafted. The gap between traces doubles until plain decoding becomes better
   than drafting, or the other way round.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -26,7 +28,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from engine.draft_length.exit_counts import ExitCounts, chain_counts, shadow_counts
-from engine.draft_length.exit_value import ExitChoice, ExitCost, best_exit
+from engine.draft_length.exit_value import ExitChoice, ExitCost, RoundCost, best_exit
 from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import (
     Budget,
@@ -36,6 +38,8 @@ from engine.interfaces.drafter import (
     Outcome,
     StopRule,
 )
+from engine.interfaces.target import Capability
+from engine.speculation.tree import DraftTree
 
 
 @dataclass
@@ -63,6 +67,40 @@ class ExitStop:
     def fed(self, hidden: Tensor) -> bool:
         """No draft model runs."""
         return False
+
+
+@dataclass(frozen=True)
+class ExitSiblings:
+    """As many siblings of a chain's tokens as gain most: they cost only rows of the pass.
+
+    The k-th sibling of a token brings one token where the chain is accepted up to the token, the
+    token is refused, and the sibling is the right one. So the least sure tokens get most.
+    """
+
+    stop: ExitStop  # with the chain's probabilities
+    prices: Callable[[int], np.ndarray]  # by tokens of the chain: what 0, 1, .. siblings must bring
+
+    def beside(self, drafted: int) -> list[int]:
+        """How many siblings each token of the chain gets."""
+        ranked = sorted(self._chances(drafted), reverse=True)
+        gains = accumulate((chance for chance, _ in ranked), initial=0.0)
+        prices = self.prices(drafted).tolist()
+        net = [gain - price for gain, price in zip(gains, prices, strict=False)]
+        counts = [0] * drafted
+        for _, place in ranked[: net.index(max(net))]:
+            counts[place] += 1
+        return counts
+
+    def _chances(self, drafted: int) -> list[tuple[float, int]]:
+        """Of every sibling: the chance that it is taken, and the place of its token in the chain."""
+        found, reach = [], 1.0
+        known, exit_layer = self.stop.known, self.stop.exit
+        caught = known.caught(exit_layer)
+        for place, probability in enumerate(self.stop.probabilities[:drafted]):
+            accepted = known.acceptance(exit_layer, probability)
+            found += [(reach * (1 - accepted) * share, place) for share in caught]
+            reach *= accepted
+        return found
 
 
 @dataclass
@@ -114,26 +152,27 @@ class RequestExits:
         return self.choice
 
     def traced(self, fresh: np.ndarray) -> None:
-        """All layers were looked at, counts [E, 2, bins]; what was known fades with every round."""
+        """All layers were looked at, with these counts; what was known fades with every round."""
         drafted = self.stop is not None
         self._learn(fresh, 1 if drafted else self.since + 1)
         self.looked, self.stop, self.since = fresh, None, 0
 
-    def untraced(self, accepted: int) -> None:
-        """The exit's own chain, whose first ``accepted`` tokens were right."""
+    def untraced(self, tree: DraftTree, path: Sequence[int]) -> None:
+        """The exit's own chain and its siblings, of which ``path`` was accepted."""
         self.since += 1
         stop, self.stop = self.stop, None
         if stop is not None and stop.probabilities:
-            exits = len(self.counts.table)
-            self._learn(chain_counts(exits, stop.exit, stop.probabilities, accepted), 1)
+            fresh = np.zeros_like(self.counts.table)
+            fresh[stop.exit - 1] = chain_counts(stop.probabilities, tree, path)
+            self._learn(fresh, 1)
 
     def _learn(self, fresh: np.ndarray, rounds: int) -> None:
         self.counts = self.counts.after(fresh, TUNING.request_memory**rounds)
         self.pool.counts = self.pool.counts.after(fresh, TUNING.pool_memory**rounds)
 
     def _plan_trace(self, *, drafts: bool, best: np.ndarray) -> None:
-        """When to trace again; ``best`` [2, bins] is what was seen of the best exit."""
-        matches, misses = best.sum(1)
+        """When to trace again; ``best`` [2, bins + ranks] is what was seen of the best exit."""
+        matches, misses = best[:, : TUNING.bins].sum(1)
         if drafts:
             self.gap = min(2 * self.gap, TUNING.trace_gap)
         elif matches > misses and not self.followed:  # look again, once
@@ -152,6 +191,7 @@ class DynamicExit(DraftLength):
         """Take the target, whose layers draft."""
         self._target = parts.target
         self._costs = ExitCost(parts.cost, self._target.layers)
+        self._branches = Capability.TREE in parts.target.offers
         # layers that do not stay in memory would be read for every drafted token
         source = parts.target.source
         self._deepest = self._target.layers if source is None else source.whole
@@ -168,9 +208,9 @@ class DynamicExit(DraftLength):
         if not awake or self._target.layers < 2:
             return [Budget(0, 0)] * len(batch)
         cost = self._costs.table(batch, max(awake))
-        cost[self._deepest :, 1:] = np.inf
+        cost.chains[self._deepest :, 1:] = np.inf
         return [
-            Budget(0, 0) if d < 1 or r.resting else self._budget(r, cost[:, : d + 1])
+            Budget(0, 0) if d < 1 or r.resting else self._budget(r, cost.upto(d))
             for r, d in zip(requests, depths, strict=True)
         ]
 
@@ -183,7 +223,7 @@ class DynamicExit(DraftLength):
             if outcome.scores is not None and outcome.scores.states is not None:
                 request.traced(self.shadows(outcome))
             else:
-                request.untraced(len(outcome.verdict.path) - 1)
+                request.untraced(outcome.tree, outcome.verdict.path)
 
     @override
     def forget(self, request: int) -> None:
@@ -191,7 +231,7 @@ class DynamicExit(DraftLength):
         self._requests.pop(request, None)
 
     def shadows(self, outcome: Outcome) -> np.ndarray:
-        """Counts [E, 2, bins] of a traced round, of the accepted path: there the context was right."""
+        """Counts of a traced round, of the accepted path: there the context was right."""
         assert outcome.scores is not None
         assert outcome.scores.states is not None
         path = list(outcome.verdict.path)
@@ -212,16 +252,27 @@ class DynamicExit(DraftLength):
             self._requests[context.request] = RequestExits(self._pools[kind])
         return self._requests[context.request]
 
-    def _budget(self, request: RequestExits, cost: np.ndarray) -> Budget:
+    def _budget(self, request: RequestExits, cost: RoundCost) -> Budget:
         known = request.known
         if not known.seen.any():  # the drafter's usual exit gives the first counts
             return Budget(1, 1, trace=True)
-        choice = request.choose(known, cost)
+        choice = request.choose(known, cost.chains)
         if choice.depth == 0:
             return Budget(0, 0, trace=request.due)
-        depth, prices = cost.shape[1] - 1, choice.rate * np.diff(cost[choice.exit - 1])
-        request.stop = ExitStop(known, choice.exit, prices.tolist())
-        return Budget(depth, depth, stop=request.stop, exit_layer=choice.exit, trace=request.due)
+        prices = choice.rate * np.diff(cost.chains[choice.exit - 1])
+        stop = request.stop = ExitStop(known, choice.exit, prices.tolist())
+        depth = len(prices)
+
+        branches = self._branches and self._costs.measured
+
+        def beside(drafted: int) -> np.ndarray:
+            return choice.rate * cost.siblings(choice.exit, drafted)
+
+        siblings = ExitSiblings(stop, beside) if branches else None
+        return Budget(
+            depth, depth, stop=stop, siblings=siblings,
+            exit_layer=choice.exit, trace=request.due,
+        )  # fmt: skip
 
     def _parts(self, states: Tensor) -> Iterator[Tensor]:
         """States [L, n, C] in parts whose logits fit into memory; nearly always in one."""

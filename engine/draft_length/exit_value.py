@@ -19,6 +19,27 @@ class ExitChoice:
     rate: float  # expected tokens per unit of cost
 
 
+@dataclass(frozen=True, slots=True)
+class RoundCost:
+    """Cost of a round for every exit and depth."""
+
+    chains: np.ndarray  # [E, D + 1]; column 0 is a plain pass
+    passes: np.ndarray  # [D + 1], of 1, 2, .. rows of each request
+
+    def upto(self, depth: int) -> "RoundCost":
+        """Of drafts with at most ``depth`` levels and nodes."""
+        return RoundCost(self.chains[:, : depth + 1], self.passes[: depth + 1])
+
+    def siblings(self, exit_layer: int, drafted: int) -> np.ndarray:
+        """What 0, 1, .. siblings of a chain of ``drafted`` tokens cost, as many as have room.
+
+        They run through the layers below the exit with the chain's last row, in the pass.
+        """
+        share, room = exit_layer / (len(self.chains) + 1), len(self.passes) - drafted
+        below, above = self.passes[:room], self.passes[drafted : drafted + room]
+        return np.asarray(share * (below - below[0]) + (1 - share) * (above - above[0]))
+
+
 def best_exit(alpha: np.ndarray, cost: np.ndarray) -> ExitChoice:
     """Argmax over exit l and depth d of expected tokens over cost; ties go to plain decoding.
 
@@ -51,10 +72,15 @@ class ExitCost:
         for share in (0.0, 1.0) * TUNING.guess_calls:
             self._step.add(share, share)
 
+    @property
+    def measured(self) -> bool:
+        """Whether the cost of rows is known."""
+        return bool(self._cost.knots)
+
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """One drafting call; requests with the same exit took their steps together."""
         drafting = [o for o in outcomes if o.tree.drafted and o.tree.warm is not None]
-        if not drafting or not self._cost.knots:
+        if not drafting or not self.measured:
             return
         steps: dict[int, int] = {}
         for outcome in drafting:
@@ -66,8 +92,8 @@ class ExitCost:
         plain = self._cost.seconds(len(drafting), _held([o.context for o in drafting]))
         self._step.add(depth, drafting[0].draft_seconds / taken / plain)
 
-    def table(self, batch: Sequence[Context], depth: int) -> np.ndarray:
-        """Cost [E, depth + 1] of a round in which all of ``batch`` draft chains of the same length.
+    def table(self, batch: Sequence[Context], depth: int) -> RoundCost:
+        """Cost of a round in which all of ``batch`` draft alike, up to ``depth`` levels and nodes.
 
         The last row runs through all layers in the pass; the others only through those above the exit.
         """
@@ -77,7 +103,7 @@ class ExitCost:
         plain, start = passes[0], self._step.at(0.0)
         steps = plain * (start + shares * (self._step.at(1.0) - start))
         drafts = steps[:, None] * np.arange(depth + 1)
-        return np.asarray(drafts + passes + shares[:, None] * (plain - passes))
+        return RoundCost(drafts + passes + shares[:, None] * (plain - passes), passes)
 
 
 def _held(batch: Sequence[Context]) -> int:

@@ -123,6 +123,26 @@ class Offer(NamedTuple):
     gain: float
 
 
+@dataclass
+class _KeptDecision:
+    """A decision about one batch; made twice in a row, it is kept for some rounds: asking takes 0.1 ms."""
+
+    batch: tuple[int, ...] = ()
+    left: int = 0
+
+    def holds(self, batch: tuple[int, ...]) -> bool:
+        """Whether it need not be made again in this round."""
+        if self.batch != batch or self.left == 0:
+            return False
+        self.left -= 1
+        return True
+
+    def note(self, batch: tuple[int, ...], *, made: bool) -> None:
+        """It was made, or the opposite was."""
+        self.left = TUNING.kept_rounds if made and self.batch == batch else 0
+        self.batch = batch if made else ()
+
+
 class Goodput(DraftLength):
     """Length per request and round, 0 included; probes with growing intervals while off."""
 
@@ -135,6 +155,7 @@ class Goodput(DraftLength):
         self._pool = DepthAcceptance(TUNING.pool_memory)
         self._requests: dict[int, _Request] = {}
         self._rate = 0.0  # tokens per second of the last allocation
+        self._all_draft, self._none_drafts = _KeptDecision(), _KeptDecision()
 
     @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
@@ -150,7 +171,7 @@ class Goodput(DraftLength):
         stop: Callable[[Context, StopThreshold], Stop],
     ) -> list[Budget]:
         """The longest chains for requests that draft, each with a ``stop`` of its own."""
-        drafting = [budget.depth > 0 for budget in self._allocate(batch, longest)]
+        drafting = self._drafting(batch, longest)
         if not any(drafting):
             return [Budget(0, 0)] * len(batch)
         reach = max(budget.depth for budget in longest)
@@ -176,9 +197,30 @@ class Goodput(DraftLength):
         """Drop the request's acceptance; the costs stay, and its part in the pool."""
         self._requests.pop(request, None)
 
+    def _drafting(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[bool]:
+        """Whether each request drafts at all; a first yes may be a probe and is not kept."""
+        numbers = tuple([context.request for context in batch])
+        if self._all_draft.holds(numbers):
+            return [True] * len(batch)
+        drafting = [budget.depth > 0 for budget in self._allocate(batch, longest)]
+        self._all_draft.note(numbers, made=all(drafting))
+        return drafting
+
     def _allocate(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
-        """The best allocation for the whole batch, and a probe where nothing paid for long enough."""
+        """The best allocation; while nothing drafts, nothing is learnt, so that is kept for some rounds."""
+        numbers = tuple([context.request for context in batch])
         requests = [self._request(context) for context in batch]
+        due = any(request.plain >= request.wait for request in requests)
+        if not due and self._none_drafts.holds(numbers):
+            return [Budget(0, 0)] * len(batch)
+        budgets = self._best(batch, longest, requests)
+        self._none_drafts.note(numbers, made=not any(budget.nodes for budget in budgets))
+        return budgets
+
+    def _best(
+        self, batch: Sequence[Context], longest: Sequence[Budget], requests: Sequence[_Request]
+    ) -> list[Budget]:
+        """What pays, and a probe where nothing did for long enough."""
         pool = pooled(self._pool, max(budget.depth for budget in longest))
         offers = [_offers(r, b, pool) for r, b in zip(requests, longest, strict=True)]
         context = sum(len(c.ids) for c in batch)

@@ -23,6 +23,7 @@ class Tuning:
     tree_gain: float = 0.55  # accepted tokens per doubling of a tree, before anything is known
     probe_length: int = 4  # tokens of a probe of a request that runs alone
     first_rest: int = 4  # plain passes before a probe; doubles while speculation loses
+    kept_rounds: int = 3  # rounds for which a decision to draft, or not to, is kept
     longest_rest: int = 512  # plain passes before a probe or a trace, at most
 
     # Chains that end by a rule.
@@ -35,6 +36,8 @@ class Tuning:
     # Dynamic exit.
     exit_guess: tuple[float, float] = (0.5, 0.9)  # acceptance of the first exit and the whole model
     guess_calls: int = 3  # calls that the paper's cost of a draft step counts for
+    # Share of an exit's misses that are its next likeliest tokens; measured on pocket.
+    sibling_shares: tuple[float, ...] = (0.25, 0.13, 0.08, 0.05, 0.04, 0.03, 0.02)
     bins: int = 6  # of confidence, each with its own acceptance
     trace_gap: int = 16  # most rounds between two traces while drafting
     most_logits: int = 2**24  # logits that are held at once

@@ -72,6 +72,18 @@ class Stop(Protocol):
         ...
 
 
+class Siblings(Protocol):
+    """Hangs further candidates beside a chain's tokens: a path that misses the chain may end there."""
+
+    def beside(self, drafted: int) -> Sequence[int]:
+        """How many candidates beside its own each of the ``drafted`` tokens of the chain gets.
+
+        May follow from what ``Stop.drawn`` was told: of a candidate that is refused, what is drawn in its
+        place has the right law whether there is none or many (tests/engine/drafting/test_chain_draft.py).
+        """
+        ...
+
+
 class StopRule(StrEnum):
     """What drafts may end by, besides depth and nodes: length policies set it, some drafters follow it."""
 
@@ -103,6 +115,7 @@ class Budget:
     pace: float = 1.0  # what prices are multiplied by
     cheapest: float = 0.0  # least price of a row among ``prices``
     stop: Stop | None = None  # fresh for every draft
+    siblings: Siblings | None = None  # likewise, of chains; within ``nodes``
     exit_layer: int | None = None  # early exit only; None: the drafter's own
     trace: bool = False  # the policy wants ``Scores.states`` of this round
 

@@ -79,6 +79,11 @@ def one_hot(*following):
     return law / law.sum(-1, keepdim=True)
 
 
+def over(target, cost):
+    """A policy with measured passes."""
+    return DynamicExit(DrafterResources(target, cost=cost), "early_exit")
+
+
 def new(target):
     """A policy whose passes are never measured: its costs are the paper's, the same on every machine."""
     return DynamicExit(DrafterResources(target), "early_exit")

@@ -1,29 +1,35 @@
 """Dynamic exit: what requests measure, when exits are tried again, and where a draft ends."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from engine.draft_length.dynamic_exit import ExitPool, ExitStop, RequestExits
+from engine.draft_length.dynamic_exit import ExitPool, ExitSiblings, ExitStop, RequestExits
 from engine.draft_length.exit_counts import ExitCounts
 from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import Budget, Outcome
-from engine.interfaces.target import Scores
+from engine.interfaces.target import Capability, Scores
 from engine.request import SamplingParams
-from engine.speculation.tree import DraftTree, chain
+from engine.speculation.tree import DraftTree, chain, single
 from engine.speculation.verify import Verdict
+from engine.statistics.pass_cost import PassCost
 from tests.engine.draft_length.exits import (
+    BINS,
     GREEDY,
     LONGEST,
     Deep,
     context,
     counts,
     drafts,
+    flat,
     new,
     one_hot,
+    over,
     rounds,
     units,
 )
@@ -74,7 +80,7 @@ def test_shadow_tokens_are_what_the_exits_would_have_drafted(seed):
                 fresh.crop(0, 0)
                 fresh.feed(0, text[: end - 1])
                 right += int(fresh.shallow([0], [text[end - 1]], layer)[0].argmax()) == text[end]
-            assert found.table[layer - 1, 0].sum() == pytest.approx(right)
+            assert found.table[layer - 1, 0, :BINS].sum() == pytest.approx(right)
             assert found.seen[layer - 1] == pytest.approx(len(path))
 
 
@@ -105,11 +111,26 @@ def test_untraced_rounds_measure_of_their_exit_what_a_trace_would():
                 continue
             own = exits(5)
             own.stop = budget.stop
-            own.untraced(accepted)
+            own.untraced(outcome.tree, outcome.verdict.path)
             row = budget.exit_layer - 1
-            assert own.counts.table[row] == pytest.approx(policy.shadows(outcome)[row], abs=1e-4)
+            wanted = policy.shadows(outcome)[row, :, :BINS]
+            assert own.counts.table[row, :, :BINS] == pytest.approx(wanted, abs=1e-4)
             compared += 1
     assert compared >= 10
+
+
+@pytest.mark.parametrize(("path", "found"), [((0, 1, 4), 1.0), ((0, 1), 0.0), ((0, 1, 2), None)])
+def test_untraced_rounds_measure_which_sibling_was_right(path, found):
+    """Siblings that were drafted are known to be right or not, later ones are not."""
+    request = exits()
+    request.stop = ExitStop(request.known, 1, (), probabilities=[0.9, 0.8])
+    request.untraced(DraftTree((0, 1, 2, 5, 6, 7), (-1, 0, 1, 1, 1, 0)), path)
+    hits, compared = request.counts.table[0, :, BINS:].tolist()
+    if found is None:  # the chain was accepted
+        assert not any(hits + compared)
+    else:
+        assert hits == [0.0, found, *[0.0] * 5]
+        assert compared == [1.0, 1.0, *[0.0] * 5]
 
 
 # What requests leave to others.
@@ -149,7 +170,7 @@ def traced(request, fresh, cost, rounds_=300):
             found.append(n)
             request.traced(fresh)
         else:
-            request.untraced(0)
+            request.untraced(single(0), [0])
     return found
 
 
@@ -207,6 +228,58 @@ def test_an_unsure_token_or_the_last_price_ends_a_draft():
     assert ExitStop(counts([(0.9, True)] * 9), 1, [0.1] * 3).drawn(0.05)
     sure = ExitStop(counts([(0.9, True)] * 9), 1, [0.1] * 3)
     assert [sure.drawn(1.0) for _ in range(3)] == [False, False, True]
+
+
+# Siblings: candidates that hang next to the chain's tokens, where rows of a pass are cheap.
+
+
+def doubtful(share):
+    """An exit that gives the right token this share and another token the rest."""
+    law = share * RIGHT + (1 - share) * WRONG
+    return Deep(law, law, RIGHT)
+
+
+def test_where_rows_are_free_second_choices_are_drafted_and_taken():
+    target, drawn = doubtful(0.6), SamplingParams(1.0)
+    found = [o.tree for o in rounds(target, over(target, flat()), [0, 1, 2, 0], 60, drawn)]
+    assert sum(not tree.is_chain for tree in found) > len(found) / 2
+
+
+@pytest.mark.parametrize("kept", ["steep", "narrow"])
+def test_where_siblings_are_not_allowed_or_do_not_pay_there_are_none(kept):
+    target, cost = doubtful(0.6), flat()
+    if kept == "steep":
+        cost = PassCost({rows: 0.1 * rows for rows in range(1, 14)})
+    if kept == "narrow":
+        target.offers = frozenset({Capability.LAYERS})
+    found = rounds(target, over(target, cost), [0, 1, 2, 0], 60)
+    assert all(outcome.tree.is_chain for outcome in found)
+
+
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=3),
+    st.lists(st.floats(0, 0.4), min_size=0, max_size=6),
+)
+def test_no_other_number_of_siblings_gains_more(probabilities, steps):
+    prices = np.array([0.0, *np.cumsum(steps)])
+    known = counts([(0.9, True)])
+    caught = known.caught(1)[:3]
+
+    def gain(numbers):
+        found, reach = 0.0, 1.0
+        for probability, number in zip(probabilities, numbers, strict=True):
+            sure = known.acceptance(1, probability)
+            found += reach * (1 - sure) * sum(caught[:number])
+            reach *= sure
+        return found - prices[sum(numbers)]
+
+    stop = ExitStop(known, 1, (), probabilities=probabilities)
+    chosen = ExitSiblings(stop, lambda _: prices).beside(len(probabilities))
+    every = product(range(4), repeat=len(probabilities))
+    best = max(gain(numbers) for numbers in every if sum(numbers) < len(prices))
+    assert sum(chosen) < len(prices)
+    caught = known.caught(1)
+    assert gain(chosen) >= best - 1e-9
 
 
 # Contracts.

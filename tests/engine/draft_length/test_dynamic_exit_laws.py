@@ -11,7 +11,7 @@ from engine.models.own.target import TorchTarget
 from engine.request import GenerationRequest, SamplingParams
 from engine.speculation.sampling import probabilities
 from engine.statistics.pass_cost import PassCost
-from tests.engine.draft_length.exits import GREEDY, Deep, new
+from tests.engine.draft_length.exits import GREEDY, Deep, flat, new, over
 from tests.engine.enumeration import assert_joint_law, law_of, random_law
 from tests.engine.tiny import decoded, engine_over, run_all, tiny_target, tiny_weights
 
@@ -21,13 +21,23 @@ from tests.engine.tiny import decoded, engine_over, run_all, tiny_target, tiny_w
 )
 def test_the_joint_law_is_the_targets_while_exits_and_lengths_change(sampling):
     """Every round's exit, length and end follow from the past and the drafted tokens alone."""
-    seen = check_joint_law(sampling)
-    assert {1, 2} <= {exit_layer for exit_layer, _ in seen}
-    assert {1, 2} <= {drafted for _, drafted in seen}
+    seen = check_joint_law(sampling, new)
+    assert {1, 2} <= {exit_layer for exit_layer, _, _ in seen}
+    assert {1, 2} <= {drafted for _, drafted, _ in seen}
+    assert all(is_chain for _, _, is_chain in seen)
 
 
-def check_joint_law(sampling):
-    """Enumerate answers of four tokens; returns (exit, drafted tokens) of all rounds."""
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(1.0), SamplingParams(0.7, top_k=2), SamplingParams(1.0, seed=1)]
+)
+def test_the_joint_law_is_the_targets_with_siblings(sampling):
+    """Rows cost nothing here, so that as many are drafted as there is room for."""
+    seen = check_joint_law(sampling, lambda target: over(target, flat()))
+    assert not all(is_chain for _, _, is_chain in seen)
+
+
+def check_joint_law(sampling, policy_over):
+    """Enumerate answers of four tokens; returns (exit, drafted tokens, whether a chain) of all rounds."""
     length, size = 4, 2
     target_law, other = (
         torch.stack([random_law(size, seed + row) for row in range(size)]) for seed in (35, 85)
@@ -37,7 +47,7 @@ def check_joint_law(sampling):
 
     def run(chance):
         target = Deep(*laws)
-        policy = new(target)
+        policy = policy_over(target)
         ids = list(prompt)
         target.feed(0, ids[:-1])
         drafter = EarlyExit(DrafterResources(target))
@@ -48,7 +58,7 @@ def check_joint_law(sampling):
         for outcome in decoded(target, ids, length, draft, sampling=sampling, rng=chance):
             policy.observe([outcome])
             tree = outcome.tree
-            seen.add((tree.warm.layer if tree.warm else 0, tree.drafted))
+            seen.add((tree.warm.layer if tree.warm else 0, tree.drafted, tree.is_chain))
         return tuple(ids[len(prompt) : len(prompt) + length])
 
     assert_joint_law(law_of(run), probabilities(laws[-1].log(), sampling), prompt[-1], length)

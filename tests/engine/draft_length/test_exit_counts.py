@@ -8,7 +8,7 @@ from engine.draft_length.exit_counts import ExitCounts, shadow_counts
 from engine.draft_length.tuning import TUNING
 from engine.request import SamplingParams
 from engine.speculation.sampling import probabilities
-from tests.engine.draft_length.exits import context, counts
+from tests.engine.draft_length.exits import BINS, context, counts
 
 MEMORY, WEIGHT = TUNING.request_memory, TUNING.guess_weight
 
@@ -64,7 +64,8 @@ def test_chosen_shadow_tokens_count_as_matches_and_misses():
     sure = torch.softmax(exits, -1).max(-1).values.double().tolist()
     wanted = counts([(sure[0][0], True), (sure[0][1], False)],
                     [(sure[1][0], False), (sure[1][1], True)])  # fmt: skip
-    assert shadow_counts(exits, judged, context()) == pytest.approx(wanted.table)
+    found = shadow_counts(exits, judged, context())
+    assert found[..., :BINS] == pytest.approx(wanted.table[..., :BINS])
 
 
 def test_drawn_shadow_tokens_count_the_exact_acceptance_of_a_draw():
@@ -73,7 +74,7 @@ def test_drawn_shadow_tokens_count_the_exact_acceptance_of_a_draw():
     found = ExitCounts(shadow_counts(exits, judged, context(sampling=sampling)))
     p, q = probabilities(judged, sampling), probabilities(exits, sampling)
     accepted = torch.minimum(p, q)
-    assert found.table[:, 0].sum(1) == pytest.approx(accepted.sum((1, 2)).tolist())
+    assert found.table[:, 0, :BINS].sum(1) == pytest.approx(accepted.sum((1, 2)).tolist())
     assert found.seen == pytest.approx([3.0, 3.0])
 
 
@@ -83,5 +84,49 @@ def test_a_seeded_request_counts_the_targets_probability_of_the_token():
     counted = ExitCounts(shadow_counts(exits, judged, context(sampling=sampling)))
     best = exits.argmax(-1, keepdim=True)  # [L, N, 1]
     wanted = probabilities(judged, sampling).expand(2, 4, 9).gather(-1, best).sum((1, 2))
-    assert counted.table[:, 0].sum(1) == pytest.approx(wanted.tolist())
+    assert counted.table[:, 0, :BINS].sum(1) == pytest.approx(wanted.tolist())
     assert counted.seen == pytest.approx([4.0, 4.0])
+
+
+# Siblings.
+
+
+def siblings(found):
+    """(found, compared) by rank, of the first exit."""
+    return found[0, :, BINS:]
+
+
+def test_what_an_exit_misses_is_looked_for_among_its_next_likeliest_tokens():
+    exits = torch.tensor([[[5.0, 4.0, 3.0, 2.0, 1.0, 0.0]] * 4])
+    judged = torch.eye(6)[[0, 1, 2, 1]] * 9
+    found, compared = siblings(shadow_counts(exits, judged, context()))
+    assert found.tolist() == pytest.approx([2, 1, 0, 0, 0, 0, 0])
+    assert compared.tolist() == pytest.approx([3] * 5 + [0] * 2)  # there are no more tokens
+
+
+def test_what_a_draw_misses_is_the_mass_that_the_target_has_more_of():
+    sampling = SamplingParams(0.8)
+    judged, exits = torch.randn(3, 9), torch.randn(2, 3, 9)
+    found, compared = siblings(shadow_counts(exits, judged, context(sampling=sampling)))
+    p, q = probabilities(judged, sampling), probabilities(exits[0], sampling)
+    left, ranked = (p - q).clamp(min=0), q.argsort(-1, descending=True)
+    assert found.tolist() == pytest.approx(left.gather(-1, ranked[:, :7]).sum(0).tolist())
+    assert compared.tolist() == pytest.approx([float(left.sum())] * 7)
+    assert found.sum() <= compared[0] + 1e-6
+
+
+def test_shares_of_what_is_missed_fall_with_the_rank_and_are_all_at_most():
+    table = ExitCounts.empty(2).table
+    assert ExitCounts(table).caught(1) == pytest.approx(list(TUNING.sibling_shares))
+    table[0, :, BINS:] = [[0, 40, 0, 0, 0, 0, 0], [40] * 7]
+    known = ExitCounts(table).caught(1)
+    assert known[0] == known[1] < 0.03  # of equals the first stands there sooner
+    table[1, :, BINS:] = [[40] * 3 + [0] * 4, [40] * 7]
+    assert sum(ExitCounts(table).caught(2)) == pytest.approx(1.0)
+
+
+def test_a_vocabulary_of_fewer_tokens_than_ranks():
+    for sampling in (SamplingParams(), SamplingParams(1.0)):
+        table = shadow_counts(torch.randn(2, 3, 4), torch.randn(3, 4), context(sampling=sampling))
+        assert table.shape == ExitCounts.empty(2).table.shape
+        assert np.isfinite(table).all()

@@ -48,7 +48,7 @@ def test_plain_decoding_where_no_exit_pays():
 
 def test_unmeasured_costs_are_the_papers_units():
     cost_of = ExitCost(PassCost(), 8)
-    assert cost_of.table([context()], 6) * 8 == pytest.approx(units(8, 6))
+    assert cost_of.table([context()], 6).chains * 8 == pytest.approx(units(8, 6))
 
 
 def test_measured_steps_become_a_line_over_the_exit_layer():
@@ -57,7 +57,7 @@ def test_measured_steps_become_a_line_over_the_exit_layer():
     for n in range(400):
         layer, depth = 1 + n % 7, 1 + n % 3
         cost_of.observe([drafted(depth, layer, depth * (0.003 + 0.002 * layer))])
-    table = cost_of.table([context()], 4)
+    table = cost_of.table([context()], 4).chains
     assert table[:, 0] == pytest.approx(0.1)
     for layer in (1, 4, 7):
         assert table[layer - 1, 4] == pytest.approx(0.1 + 4 * (0.003 + 0.002 * layer), rel=1e-3)
@@ -67,7 +67,7 @@ def test_requests_of_one_exit_take_their_steps_together():
     cost_of = ExitCost(flat(), 8)
     for _ in range(400):
         cost_of.observe([drafted(2, 2, 0.08, request=r) for r in (1, 2)] + [drafted(1, 4, 0.08, 3)])
-    table, step = cost_of.table([context()], 1), 0.08 / 3
+    table, step = cost_of.table([context()], 1).chains, 0.08 / 3
     between = (table[1, 1] * 2 + table[3, 1]) / 3 - 0.1  # exits 2, 2 and 4: a line has their mean
     assert between == pytest.approx(step, rel=0.02)
 
@@ -75,4 +75,18 @@ def test_requests_of_one_exit_take_their_steps_together():
 def test_a_slow_first_call_does_not_overturn_the_costs():
     cost_of = ExitCost(flat(), 8)
     cost_of.observe([drafted(1, 2, 60.0)])
-    assert cost_of.table([context()], 1)[1, 1] < 0.1 * (1 + 4 * 2 / 8)
+    assert cost_of.table([context()], 1).chains[1, 1] < 0.1 * (1 + 4 * 2 / 8)
+
+
+def test_siblings_cost_what_their_rows_add_to_a_round():
+    """They run with the chain's last row below the exit, and with all rows above it."""
+    cost = PassCost({rows: 0.1 + 0.05 * max(0, rows - 6) for rows in range(1, 14)})
+    table = ExitCost(cost, 4).table([context(ids=[])], 12)
+    for layer, depth in ((1, 1), (2, 3), (3, 2)):
+        beside, share = table.siblings(layer, depth), layer / 4
+        assert len(beside) == 12 - depth + 1
+        for extra in (0, 2, 5):
+            below = cost.seconds(1 + extra) - cost.seconds(1)
+            above = cost.seconds(1 + depth + extra) - cost.seconds(1 + depth)
+            assert beside[extra] == pytest.approx(share * below + (1 - share) * above)
+    assert len(table.upto(3).siblings(1, 2)) == 2
