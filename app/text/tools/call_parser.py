@@ -3,7 +3,7 @@
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.request import CallDelta, Tool
 from app.text.detokenizer import open_length
@@ -37,8 +37,10 @@ class ToolCallParser:
         self._arguments: Arguments = ObjectArguments()
         self.called = 0  # calls so far
         self._given = 0  # characters held back that are no part of the rest
-        self.begun = self.feed(given).calls  # by the start of the answer
-        self._given = len(self._held)
+        parts = self.feed(given).calls
+        # those of the start's last call, where it is not whole: the others were reported before
+        self.begun = [replace(part, index=0) for part in parts if part.index == self.called]
+        self.called, self._given = 0, len(self._held)
 
     def feed(self, text: str) -> Parsed:
         """What the next text completes."""

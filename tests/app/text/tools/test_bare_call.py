@@ -100,5 +100,6 @@ def test_a_call_that_the_given_start_has_begun(places: list[int]) -> None:
             "",
             [("get_weather", "{}")],
         )
+    assert read("Done.", places, f"{whole}\n") == ("Done.", [])
     assert read(" How are you? ", places, "Hello! ") == (" How are you? ", [])
     assert read("you?", places, "How are <") == ("you?", [])
