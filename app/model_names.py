@@ -20,6 +20,13 @@ def is_named(name: str, asked: str) -> bool:
     return bool(one) and one == other and (kind == wanted or "" in (kind, wanted))
 
 
+def meant(asked: str, known: Iterable[str]) -> str | None:
+    """The one of these names that ``asked`` means; None where it may be several, or none."""
+    alike = [name for name in known if is_named(name, asked)]
+    same = [name for name in alike if _parts(name) == _parts(asked)]
+    return (same or alike)[0] if 1 in (len(same), len(alike)) else None
+
+
 def close_names(asked: str, known: Iterable[str]) -> list[str]:
     """The names that are most like ``asked`` or start like it, at most three.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
-from app.model_names import is_named
+from app.model_names import meant
 from app.models.gguf_check import check_gguf, gguf_file
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for
@@ -197,15 +197,22 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
             return entry
     path = expanded(Path(name_or_path))
     if not name_or_path or not path.exists():
-        alike = [entry for entry in catalog if is_named(entry.name, name_or_path)]
-        here = [entry for entry in alike if entry.folder is not None] or alike
-        if len(here) == 1:
-            return here[0]
+        here = [entry for entry in catalog if entry.folder is not None]
+        found = _meant(here, name_or_path) or _meant(catalog, name_or_path)
+        if found is not None and not _is_local(name_or_path):
+            return found
         if not _looks_like_path(name_or_path):
-            raise UnknownModel(name_or_path, (e.name for e in catalog if e.folder is not None))
+            raise UnknownModel(name_or_path, (entry.name for entry in here))
     path = path.absolute()
     shown = Path(os.fsencode(path).decode("utf-8", "replace"))  # history and pages take text only
     return CatalogEntry(shown.name, f"the folder {shown}", path, licence="see the folder")
+
+
+def _meant(entries: Sequence[CatalogEntry], asked: str) -> CatalogEntry | None:
+    """The entry that a name means, of the catalogue or of the hub."""
+    names = {entry.repo: entry for entry in entries if entry.repo} | {e.name: e for e in entries}
+    name = meant(asked, [entry.name for entry in entries]) or meant(asked, names)
+    return None if name is None else names[name]
 
 
 def _with_recorded(
@@ -314,8 +321,13 @@ def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:
             raise SettingsError(f"{file.name}: {entry.name} drafts with {entry.draft!r}, no entry")
 
 
+def _is_local(text: str) -> bool:
+    """Whether this names a place on this machine and nothing on the hub."""
+    return text.startswith((".", "~", "/")) or "\\" in text
+
+
 def _looks_like_path(text: str) -> bool:
-    return text.startswith((".", "~")) or "/" in text or "\\" in text or text.endswith(".gguf")
+    return _is_local(text) or "/" in text or text.endswith(".gguf")
 
 
 def _loadable(settings: Settings, entry: CatalogEntry) -> Path:

@@ -246,6 +246,14 @@ def test_a_name_is_understood_as_people_write_it(settings, name):
     assert resolve(settings, name) == resolve(settings, "pocket")
 
 
+@pytest.mark.parametrize(
+    "path", ["./pocket", "/nowhere/pocket", "~/nowhere/pocket.gguf", ".\\pocket"]
+)
+def test_a_path_is_no_name(settings, path):
+    with pytest.raises(ModelUnusable, match="there is no"):
+        resolve(settings, path)
+
+
 def test_close_names_are_proposed(settings):
     with pytest.raises(UnknownModel, match="'poket'; did you mean 'pocket' or 'pocket-draft'"):
         resolve(settings, "poket")
