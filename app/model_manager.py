@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.chat.assistant import Assistant
-from app.models.catalog import load_catalog, resolve
+from app.models.catalog import load_catalog
 from app.models.downloads.job import ENDED, Snapshot, State
 from app.models.downloads.manifest import manifests_for
 from app.models.downloads.queue import Downloads, open_downloads, open_hub
 from app.models.hub.client import keep_token, read_token
 from app.models.hub.search import Found, search
-from app.models.library.importing import Import, import_model
+from app.models.library.importing import Import, add_model, typed_path
 from app.models.library.installed import (
     Inventory,
     Removed,
@@ -22,7 +23,8 @@ from app.models.library.installed import (
 )
 from app.models.library.repository_view import RepositoryView, inspect_repository
 from app.observable import Observable
-from engine.errors import EngineError, InvalidRequest
+from app.placement.plans import context_costs
+from engine.errors import InvalidRequest
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,9 @@ class ModelManager(Observable):
     shelf: Inventory | None = None  # as it was read last
     used: frozenset[str] = frozenset()  # names of the loaded model and of its draft
     loading: str = ""  # the model that is being loaded
+    contexts: Sequence[
+        tuple[int, int]
+    ] = ()  # of the loaded model: tokens, and bytes that they take
     _downloads: Downloads | None = None
     _following: asyncio.Task[None] | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -53,10 +58,11 @@ class ModelManager(Observable):
 
     async def visit(self) -> None:
         """A page opens the list of models: read everything again, drop finished downloads."""
+        await self.refresh()  # first: a hub that cannot be used takes no list
         downloads = await self._queue()
         for seen in downloads.snapshots():
             downloads.forget(seen.name)
-        await self.refresh()
+        self.change()
 
     async def refresh(self) -> None:
         """Read which models are installed and which would fit this machine."""
@@ -64,10 +70,15 @@ class ModelManager(Observable):
             settings, plan = self.assistant.settings, self.assistant.plan
             self.shelf = await asyncio.to_thread(read_inventory, settings, plan)
             self.used = await asyncio.to_thread(self._in_use)
+            spec = self.assistant.loaded.spec
+            self.contexts = await asyncio.to_thread(context_costs, spec)
         self.change()
 
     async def search(self, words: str) -> tuple[Found, ...]:
-        """Ask the hub; raises HubError."""
+        """Ask the hub; a repository that is named, or whose address is pasted, comes first.
+
+        Raises HubError.
+        """
         if not words.strip():
             raise InvalidRequest("write a name to search for")
         downloads = await self._queue()
@@ -105,14 +116,14 @@ class ModelManager(Observable):
         await asyncio.to_thread((await self._queue()).cancel, name)
         self.change()
 
-    async def use(self, name: str) -> None:
-        """Load ``name``; if that fails, the previous model stays in use."""
+    async def use(self, name: str, context: int | None = None, *, anyway: bool = False) -> None:
+        """Load ``name``; if that fails, the previous model stays in use. See ``Assistant.switch``."""
         if self.loading:
             raise InvalidRequest(f"{self.loading} is being loaded; wait until it is ready")
         self.loading = name
         self.change()
         try:
-            await self.assistant.switch(name)
+            await self.assistant.switch(name, context, anyway=anyway)
         finally:
             self.loading = ""
             await self.refresh()
@@ -134,7 +145,8 @@ class ModelManager(Observable):
         """Import a model from a disk and return its name. Raises ModelUnusable, SettingsError."""
         if not path.strip():
             raise InvalidRequest("write the path of a folder or of a GGUF file")
-        added = await asyncio.to_thread(self._add, Import(Path(path.strip()), name))
+        asked = Import(typed_path(path), name, exact=False)
+        added = await asyncio.to_thread(add_model, self.assistant.settings, asked)
         await self.refresh()
         return added
 
@@ -166,17 +178,6 @@ class ModelManager(Observable):
             if entry.folder is not None
             and any(place.is_relative_to(entry.folder) for place in places)
         )
-
-    def _add(self, asked: Import) -> str:
-        """Import and check; a model that cannot be loaded is removed again."""
-        settings = self.assistant.settings
-        name = import_model(settings, asked)
-        try:
-            resolve(settings, name)
-        except EngineError:
-            remove_model(settings, name)
-            raise
-        return name
 
     async def _queue(self) -> Downloads:
         if self._downloads is None:

@@ -20,6 +20,8 @@ from engine.request import (
 
 ROLES = ("system", "user", "assistant", "tool")
 ALL_DRAFTERS = "all"
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat")  # what a model may recommend
+AGAIN = 0.7  # temperature of another answer, where the usual one is greedy
 SEEDS = 2**63  # after the last seed comes the first
 
 Thinking = Literal["", "off", "on", "low", "medium", "high"]
@@ -114,6 +116,7 @@ class ChatRequest:
     tool_use: ToolUse | None = None
     thinking: Thinking = AS_TAUGHT
     variables: Mapping[str, Any] = field(default_factory=dict)  # more template variables
+    unset: frozenset[str] = frozenset()  # of ``SAMPLING``: the model's own values count
 
     @property
     def continues(self) -> bool:
@@ -146,6 +149,19 @@ class ReplyOptions:
     min_p: float = 0.0
     repeat: float = 1.0  # penalty; 1 is off
     thinking: Thinking = AS_TAUGHT
+    unset: frozenset[str] = frozenset()  # of ``SAMPLING``: the model's own values count
+
+    def another(self, own: Mapping[str, float], versions: int) -> "ReplyOptions":
+        """For another answer than the ``versions`` that there are, of a model with its ``own`` sampling.
+
+        Sampled where the default is greedy, with a seed of its own where there is one. A temperature
+        of 0 that a person set stays.
+        """
+        if self.seed is not None:
+            return replace(self, seed=(self.seed + versions) % SEEDS)
+        if "temperature" in self.unset and not own.get("temperature"):
+            return replace(self, unset=self.unset - {"temperature"}, temperature=AGAIN)
+        return self
 
     @property
     def sampling(self) -> SamplingParams:

@@ -1,8 +1,12 @@
 """Settings: flags override the environment, which overrides config.toml; read once, then frozen."""
 
 import os
+import re
+import stat
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -12,8 +16,11 @@ from typing import Any
 import platformdirs
 
 from app.errors import SettingsError
+from app.other_folders import OtherFolders, hub_login, other_folders
+from engine.platform.cores import few_threads
 from engine.platform.threads import sleep_soon
 
+NAME = "slipstream"  # of folders
 HOME_VARIABLE = "SLIPSTREAM_HOME"
 CONFIG_VARIABLE = "SLIPSTREAM_CONFIG"
 HUB = "https://huggingface.co"
@@ -30,15 +37,11 @@ QUIET = {
     "HF_HUB_DISABLE_UPDATE_CHECK": "1",
     "HF_HUB_OFFLINE": "1",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class OtherFolders:
-    """Where other programs keep models that can be used without a download; None: not there."""
-
-    hub: Path | None = None  # huggingface_hub's cache
-    lm_studio: Path | None = None
-    ollama: Path | None = None
+PAGE_FILES = "GRADIO_TEMP_DIR"
+# Variables that libraries read when they are imported, and break on; the page needs none of them.
+_ODD = re.compile(
+    r".*_PROXY|SSL.*|(GRADIO|HF|HUGGINGFACE|HUGGING_FACE|TRANSFORMERS|TQDM)_.*|MPL.*", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,9 @@ class Settings:
     model: str = POCKET
     dtype: str | None = None  # of the first model's weights; None: the catalogue's, or the plan's
     keep_alive: float | None = None  # seconds until an idle model is unloaded; None: never
+    chat_template: str = ""  # name or file, for models that bring none
+    context: int | None = None  # tokens of the longest conversation; None: what the plan says
+    load_anyway: bool = False  # also where the plan says that memory does not suffice
     exact: bool | None = (
         None  # drafted rows get plain decoding's bits; None: where that costs little
     )
@@ -58,7 +64,14 @@ class Settings:
     log_level: str = "warning"  # least severe records in the log file: one of LEVELS
     hub: str = HUB  # used only when a person searches or downloads
     hub_token: str | None = field(default=None, repr=False)  # from the environment
-    others: OtherFolders = OtherFolders()
+    hub_login: Path | None = None  # the file in which ``hf auth login`` keeps a token
+    others: OtherFolders = field(default_factory=OtherFolders)
+    home_chosen: bool = True  # by a person, who wants no other folder in its place
+
+    @property
+    def home_is_temporary(self) -> bool:
+        """Whether it lies in a shared folder that is emptied, as the user has none of his own."""
+        return not self.home_chosen and self.home.name != NAME
 
     @property
     def database(self) -> Path:
@@ -127,6 +140,13 @@ KEYS = {
         lambda text: text if text == _NEVER else float(text),
         lambda value: None if value in {_NEVER, 0} else float(value),
     ),
+    "chat_template": _TEXT,
+    "context": _Key(
+        "a whole number of tokens from 256",
+        lambda value: isinstance(value, int) and _is_number(value) and 256 <= value < 2**31,
+        int,
+    ),
+    "load_anyway": _SWITCH,
     "exact": _SWITCH,
     "read_ahead": _SWITCH,
     "log_level": _one_of(LEVELS),
@@ -148,13 +168,57 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """
     chosen = {name: given.value for name, given in _given(environ).items()}
     chosen.setdefault("model", default_model())
-    chosen.setdefault("home", platformdirs.user_data_path("slipstream", appauthor=False).absolute())
+    chosen.setdefault("home_chosen", "home" in chosen)
+    chosen.setdefault("home", _usual_home())
     return Settings(
-        hub=environ.get("HF_ENDPOINT", "").strip().rstrip("/") or HUB,
-        hub_token=environ.get("HF_TOKEN", "").strip() or None,
-        others=_other_folders(environ),
+        hub=_hub_address(environ.get("HF_ENDPOINT", "")),
+        hub_token=_first(environ, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") or None,
+        hub_login=hub_login(environ),
+        others=other_folders(environ),
         **chosen,  # type: ignore[arg-type]  # each value was checked by its key
     )
+
+
+def _first(environ: Mapping[str, str], *names: str) -> str:
+    return next((text for name in names if (text := environ.get(name, "").strip())), "")
+
+
+def _hub_address(given: str) -> str:
+    """People name a mirror with and without https."""
+    address = given.strip().rstrip("/")
+    if not address:
+        return HUB
+    return address if "://" in address else f"https://{address}"
+
+
+def _usual_home() -> Path:
+    """The user's folder for data; where there is none that can be written, one below the temporary."""
+    usual = _of_user(platformdirs.user_data_path)
+    if usual is not None:
+        there = next(place for place in (usual, *usual.parents) if os.path.lexists(place))
+        if os.access(there, os.W_OK | os.X_OK):
+            return usual
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return Path(_temporary_folder()) / f"{NAME}-{user}"
+
+
+def _of_user(find: Callable[..., Path]) -> Path | None:
+    """A folder of the user's; None where nobody knows the home folder of this user."""
+    try:
+        found = find(NAME, appauthor=False)
+    except RuntimeError:
+        return None
+    return found if found.is_absolute() else None
+
+
+def _temporary_folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise SettingsError(
+            "no folder can be written, not even a temporary one; set SLIPSTREAM_HOME to a folder "
+            "that can"
+        ) from error
 
 
 def default_model() -> str:
@@ -181,7 +245,8 @@ def config_file(environ: Mapping[str, str] = os.environ) -> Path:
     chosen = environ.get(CONFIG_VARIABLE, "").strip()
     if chosen:
         return expanded(Path(chosen)).absolute()
-    return platformdirs.user_config_path("slipstream", appauthor=False) / "config.toml"
+    usual = _of_user(platformdirs.user_config_path)
+    return (usual or _usual_home()) / "config.toml"
 
 
 def _given(environ: Mapping[str, str]) -> dict[str, _Given]:
@@ -202,6 +267,8 @@ def _from_file(file: Path, *, required: bool) -> Iterator[tuple[str, _Given]]:
             raise SettingsError(f"{CONFIG_VARIABLE} is {file}, which does not exist") from error
         return
     except OSError as error:
+        if not (required or os.path.exists(file)):  # noqa: PTH110 - Path.exists raises here
+            return  # the folder is another user's
         raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not UTF-8, or not TOML
         raise SettingsError(f"{file} is not TOML: {error}") from error
@@ -238,37 +305,62 @@ def expanded(path: Path) -> Path:
         ) from error
 
 
-def _other_folders(environ: Mapping[str, str]) -> OtherFolders:
-    """Each program's own variable, or else its usual place."""
-
-    def place(variable: str, usual: str) -> Path:
-        return expanded(Path(environ.get(variable, "").strip() or usual)).absolute()
-
-    hub_home = place("HF_HOME", "~/.cache/huggingface")
-    return OtherFolders(
-        hub=place("HF_HUB_CACHE", str(hub_home / "hub")),
-        lm_studio=place("LMSTUDIO_MODELS", "~/.lmstudio/models"),
-        ollama=place("OLLAMA_MODELS", "~/.ollama/models"),
-    )
-
-
 def prepare_home(settings: Settings) -> None:
-    """Create the folders of ``settings``; raises SettingsError."""
+    """Create the folder of all state and those inside it; raises SettingsError.
+
+    Only the first is needed: without the others there is no log, and there are no downloads.
+    """
+    home = settings.home
     try:
-        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private
-        settings.models_folder.mkdir(exist_ok=True)
-        settings.logs.mkdir(exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private
+        if not (home.is_dir() and os.access(home, os.W_OK | os.X_OK)):
+            raise PermissionError(1, "it cannot be written")
+        if settings.home_is_temporary:
+            _check_own(home)
     except OSError as error:
         raise SettingsError(
-            f"the folder {settings.home} cannot be used ({error.strerror}); "
+            f"the folder {home} cannot be used ({error.strerror}); "
             f"set {HOME_VARIABLE} to a folder that can be written"
         ) from error
+    for folder in (settings.models_folder, settings.logs):
+        with suppress(OSError):  # whoever needs it says what is wrong
+            folder.mkdir(exist_ok=True)
 
 
-def tame_libraries() -> None:
-    """Keep libraries off the network, and let their idle threads sleep.
+def _check_own(home: Path) -> None:
+    """Raise OSError for a folder in a shared place that somebody else has made."""
+    found = home.lstat()
+    if hasattr(os, "getuid") and (found.st_uid != os.getuid() or stat.S_ISLNK(found.st_mode)):
+        raise PermissionError(1, "it belongs to another user")
+
+
+def tame_libraries(settings: Settings) -> None:
+    """Keep libraries off the network and out of shared folders, and let their idle threads sleep.
 
     Call it before they are imported; child processes inherit it.
     """
     os.environ.update(QUIET)
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # libraries want a place for temporary files
+        os.environ["TMPDIR"] = str(settings.home)
+    os.environ[PAGE_FILES] = str(settings.home / "page")  # the usual one is shared by all users
     sleep_soon(os.environ)
+    few_threads(os.environ)
+
+
+def hide_odd_variables() -> dict[str, str]:
+    """Take what libraries break on when they are imported out of the environment, and return it."""
+    kept = {*QUIET, PAGE_FILES}
+    odd = [name for name in os.environ if _ODD.fullmatch(name) and name not in kept]
+    return {name: os.environ.pop(name) for name in odd}
+
+
+@contextmanager
+def without_odd_variables() -> Iterator[None]:
+    """The same while something is imported: the browser that is opened later may need them."""
+    hidden = hide_odd_variables()
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)

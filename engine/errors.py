@@ -28,6 +28,10 @@ class ModelUnusable(EngineError):
     """A model folder cannot be loaded: missing files, unknown family, damaged weights."""
 
 
+class TooLarge(ModelUnusable):
+    """Memory does not suffice, as far as is known before loading; a person may try all the same."""
+
+
 class LayerUnreadable(EngineError):
     """The weights of a layer could not be read while they were needed."""
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from app.commands import main as cli
 from app.errors import SettingsError
 from app.models.catalog import resolve
-from app.progress import waiting
-from app.settings import Settings
+from app.settings import Settings, without_odd_variables
+from app.terminal import notify, waiting
 from ui.gradio_import import without_stubs
 
 if TYPE_CHECKING:
@@ -82,9 +82,7 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
         # the model loads in its own process while this one imports Gradio
         both = asyncio.gather(opening, asyncio.to_thread(_import_page))
         assistant, _ = await waiting(f"loading {options.model}", both)
-    for notice in (assistant.history.notice, *assistant.facts.notes):
-        if notice:
-            sys.stderr.write(f"{notice}\n")
+    notify(assistant.history.notice, *assistant.facts.notes)
     try:
         await _server(assistant, options, listener).serve([listener])
     finally:
@@ -92,7 +90,7 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
 
 
 def _import_page() -> None:
-    with without_stubs():
+    with without_odd_variables(), without_stubs():
         import_module("ui.page")
 
 
@@ -127,7 +125,7 @@ def _server(assistant: "Assistant", options: cli.ServeOptions, listener: socket.
     from app.server.listen import Server
     from ui import page as blocks
 
-    app = create_app(assistant, options.host)
+    app = create_app(assistant, options.host, sys.stderr.write if options.access_log else None)
     blocks.mount(app, blocks.build(assistant))
     url = f"http://{literal(options.host)}:{listener.getsockname()[1]}"
     return Server(app, partial(_announce, url, browser=options.browser))

@@ -155,7 +155,11 @@ class Tab(ABC):
         """Lay the tab out in the Blocks that are open."""
         key = self.name.lower()
         with gr.Column(elem_id=key, elem_classes="screen"):
-            return {name: gr.HTML("", elem_id=f"{key}-{name}") for name in self.regions}
+            return {name: self.region(name, f"{key}-{name}") for name in self.regions}
+
+    def region(self, name: str, place: str) -> Any:
+        """The component of one region, at ``place`` on the page."""
+        return gr.HTML("", elem_id=place)
 
     def build(self, tab: gr.Tab, page: gr.Blocks) -> None:
         """Lay the tab out and connect it; one stream of updates for each page that opens it."""

@@ -108,15 +108,6 @@ def bar(parts: Sequence[tuple[str, float, str]], label: str) -> str:
     )
 
 
-def gib(size: float) -> str:
-    """Bytes as text, in binary units."""
-    for unit, least in (("GiB", GIB), ("MiB", 2**20)):
-        if size >= 0.95 * least:
-            shown = size / least
-            return f"{shown:.0f} {unit}" if shown >= 100 else f"{shown:.1f} {unit}"
-    return f"{size / 1024:.0f} KiB"
-
-
 def icon(name: str) -> str:
     """An SVG that screen readers skip, as its button has the label."""
     return f'<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">{_SHAPES[name]}</svg>'

@@ -10,8 +10,9 @@ from app.bench.measure import Measurement, Sample
 from app.bench.summary import LaneSummary
 from app.errors import OutputFileError
 from app.files import replace_file
-from app.placement.machine import cores, processor
+from app.placement.machine import processor
 from app.placement.plans import dtype_name
+from engine.platform.cores import usable_threads
 from engine.request import ModelFacts, ModelSpec
 
 
@@ -32,7 +33,7 @@ def describe_machine() -> Machine:
 
     return Machine(
         cpu=processor(),
-        cores=cores(),
+        cores=usable_threads(),
         threads=torch.get_num_threads(),
         torch=torch.__version__,
         date=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,6 +1,5 @@
 """Rows: what is claimed, what was measured of it, and whether it holds."""
 
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,7 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from app.bench.report import Machine, describe_machine, write_record
-from app.progress import show_progress
+from app.terminal import show_progress, write_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class RowReport:
 
     def head(self, *lines: str) -> None:
         """What is measured, and where."""
-        _print(lines)
+        write_lines(lines)
 
     def add(self, rows: Sequence[Row], figures: Iterable[str] = ()) -> None:
         """Show some rows, then ``figures``; raises OutputFileError."""
@@ -71,8 +70,10 @@ class RowReport:
         for one in rows:
             took = f" ({one.seconds:.0f} s)" if one.seconds else ""
             verdict = "holds" if one.holds else "MISSED"
-            _print([f"\n{one.claim}: {verdict}{took}", *(f"  {p}" for p in one.says.split("; "))])
-        _print(figures)
+            write_lines(
+                [f"\n{one.claim}: {verdict}{took}", *(f"  {p}" for p in one.says.split("; "))]
+            )
+        write_lines(figures)
         written = [{**asdict(one), "figures": dict(one.figures)} for one in self.rows]
         write_record(self.file, {"machine": asdict(self.machine), **self.more, "rows": written})
 
@@ -81,10 +82,5 @@ class RowReport:
         missed = [one.claim for one in self.rows if not one.holds]
         verdict = f"missed: {', '.join(missed)}" if missed else "every claim holds"
         held, minutes = len(self.rows) - len(missed), (time.perf_counter() - self.started) / 60
-        _print([f"{held} of {len(self.rows)} claims hold in {minutes:.1f} minutes; {verdict}"])
+        write_lines([f"{held} of {len(self.rows)} claims hold in {minutes:.1f} minutes; {verdict}"])
         return 1 if missed else 0
-
-
-def _print(lines: Iterable[str]) -> None:
-    sys.stdout.writelines(f"{line}\n" for line in lines)
-    sys.stdout.flush()

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from app.chat.loaded_model import ContextUse, LoadedModel, PreparedRequest
@@ -20,6 +21,8 @@ from app.models.catalog import CatalogEntry, load_catalog, resolve
 from app.observable import Observable
 from app.request import AnswerEvent, ChatRequest, Message, PartialAnswer, ReplyOptions
 from app.settings import Settings
+from app.text.chat_text import ChatText
+from app.text.named_templates import document
 from engine.errors import EngineError
 from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, Prior
@@ -57,10 +60,7 @@ class Assistant:
 
     @classmethod
     async def open(cls, settings: Settings, model: str, draft: str | None = None) -> "Assistant":
-        """Load ``model`` (a catalogue name or a folder), drafting with the model ``draft`` if given.
-
-        Raises UnknownModel, ModelUnusable, WorkerCrashed, HistoryError.
-        """
+        """Load ``model`` as ``LoadedModel.open`` does; raises HistoryError besides."""
         history = await asyncio.to_thread(History.open, settings.database)
         try:
             loaded = await LoadedModel.open(
@@ -106,29 +106,43 @@ class Assistant:
         """Every model that can be named, in catalogue order."""
         return list(load_catalog(self.settings))
 
-    async def switch(self, model: str) -> None:
+    async def switch(self, model: str, context: int | None = None, *, anyway: bool = False) -> None:
         """Load ``model`` instead of this one; running answers end as if they were stopped.
 
+        ``context``: tokens of its longest conversation; ``anyway``: also where memory seems too small.
         One model at a time is in memory. When it cannot be loaded, the previous one is loaded again.
         """
-        resolve(self.settings, model)  # a wrong name changes nothing
+        anyway, context = anyway or self.settings.load_anyway, context or self.settings.context
+        settings = replace(self.settings, load_anyway=anyway, context=context)
+        resolve(settings, model)  # a wrong name changes nothing
         async with self._switching:
             self._set_loading(model)
             try:
-                await self._replace(model)
+                await self._replace(settings, model)
             finally:
                 self._set_loading("")
+
+    async def use_template(self, name: str) -> None:
+        """Chat with a base model by the template of that name; empty: only continue texts.
+
+        Raises SettingsError, ModelUnusable.
+        """
+        async with self._switching:
+            folder = Path(self._model.spec.folder)
+            text = await asyncio.to_thread(ChatText.load, folder, name)
+            self.settings = replace(self.settings, chat_template=name)
+            self._model = replace(self._model, text=text)
 
     def when_switching(self, call: Callable[[], object]) -> None:
         """Call ``call`` whenever loading a model starts or ends."""
         self._on_switch.append(call)
 
-    async def _replace(self, model: str) -> None:
+    async def _replace(self, settings: Settings, model: str) -> None:
         await self._stop_all()
         previous = self._model
         await previous.worker.close()
         try:
-            self._model = await LoadedModel.open(self.settings, model, kept=self.history.row_prices)
+            self._model = await LoadedModel.open(settings, model, kept=self.history.row_prices)
         except (AppError, EngineError):
             self._model = await LoadedModel.load(
                 previous.entry,
@@ -197,7 +211,8 @@ class Assistant:
             if edits is not None:
                 path = path[:-1]
             messages = [*map(_message, path), Message("user", text)]
-            prepared = await self.prepare(await self._request(conversation, messages, options))
+            seen = await self._seen(conversation, messages)
+            prepared = await self.prepare(self._request(conversation, seen, options))
             parent = path[-1].id if path else None
             add = self.history.add_message
             question = await asyncio.to_thread(add, conversation, parent, "user", text)
@@ -213,7 +228,8 @@ class Assistant:
                 path.pop()
             if not path:
                 raise UnknownConversation(f"conversation {conversation!r} has no question yet")
-            request = await self._request(conversation, [*map(_message, path)], options)
+            seen = await self._seen(conversation, [*map(_message, path)])
+            request = self._request(conversation, seen, options)
             return self._answer(await self.prepare(request), path[-1])
 
     async def extend(self, conversation: str, options: ReplyOptions) -> RunningReply:
@@ -225,8 +241,8 @@ class Assistant:
             facts = await asyncio.to_thread(self.history.facts, conversation)
             spans = facts[path[-1].id].spans if path[-1].id in facts else ()
             continued = PartialAnswer(path[-1].content, 0, spans)
-            whole = await self._request(conversation, [*map(_message, path)], options)
-            request = replace(whole, messages=whole.messages[:-1])
+            seen = await self._seen(conversation, [*map(_message, path)])
+            request = self._request(conversation, seen[:-1], options)
             return self._answer(await self.prepare(request, continued), path[-2], path[-1])
 
     def running(self, conversation: str) -> Answering | None:
@@ -316,16 +332,20 @@ class Assistant:
             raise UnknownConversation(f"conversation {conversation!r} has no message {leaf!r}")
         return path
 
-    async def _request(
-        self, conversation: str, messages: list[Message], options: ReplyOptions
+    def _request(
+        self, conversation: str, seen: Sequence[Message], options: ReplyOptions
     ) -> ChatRequest:
+        """A base model continues the conversation as one text."""
+        chats = self._model.text.chats
         return ChatRequest(
-            messages=tuple(await self._seen(conversation, messages)),
+            messages=tuple(seen) if chats else (),
+            text="" if chats else document(seen),
             sampling=options.sampling,
             max_tokens=options.max_tokens,
             drafter=options.drafter,
             conversation=conversation,
             thinking=options.thinking,
+            unset=options.unset,
         )
 
     async def _seen(self, conversation: str, messages: list[Message]) -> list[Message]:

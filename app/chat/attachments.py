@@ -1,18 +1,14 @@
 """Text files in front of a message: taken in, written into it, and found in it again."""
 
-import codecs
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.errors import AttachmentRefused
+from app.text.decoding import decoded
 
 MAX_BYTES = 2 * 2**20
-_BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
+TITLE, LONGEST_NAME = 60, 120  # characters
 _HEAD = re.compile(r"\[File (?P<name>[^\n]+), (?P<length>[0-9]{1,8}) characters\]\n")
 _TAIL = "\n[End of file]\n\n"
 
@@ -27,18 +23,20 @@ class Attachment:
 
 def read_attachment(name: str, data: bytes) -> Attachment:
     """The file's text; raises AttachmentRefused for what is too large or no text."""
-    shown = " ".join(name.split())[:120] or "file"
+    shown = _short(" ".join(name.split()), LONGEST_NAME) or "file"
     if len(data) > MAX_BYTES:
         raise AttachmentRefused(
-            f"{shown} has {len(data) / 2**20:.1f} MiB; attach a text of at most "
+            f"{shown} has {len(data) / 2**20:.1f} MiB; use a text of at most "
             f"{MAX_BYTES // 2**20} MiB"
         )
-    text = _decoded(shown, data).removeprefix("\ufeff").replace("\r\n", "\n")
-    if "\0" in text:
-        raise AttachmentRefused(f"{shown} is no text file; attach plain text, code or Markdown")
+    text = decoded(data)
+    if text is None:
+        raise AttachmentRefused(
+            f"{shown} is no text in an encoding that is known here; use plain text, code or Markdown"
+        )
     if not text.strip():
-        raise AttachmentRefused(f"{shown} is empty; attach a file with text")
-    return Attachment(shown, text)
+        raise AttachmentRefused(f"{shown} is empty; use a file with text")
+    return Attachment(shown, text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def compose(text: str, attachments: Sequence[Attachment]) -> str:
@@ -62,12 +60,12 @@ def split(content: str) -> tuple[tuple[Attachment, ...], str]:
     return tuple(files), content
 
 
-def _decoded(name: str, data: bytes) -> str:
-    encoding = next((kind for mark, kind in _BOMS if data.startswith(mark)), "utf-8")
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise AttachmentRefused(
-            f"{name} is no text in UTF-8 or UTF-16 (byte {error.start}); "
-            "save it as UTF-8 and attach it again"
-        ) from error
+def titled(content: str) -> str:
+    """A conversation's name: the start of its first message."""
+    files, words = split(content)
+    line = " ".join(words.split()) or ", ".join(file.name for file in files)
+    return _short(line, TITLE)
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -28,7 +28,9 @@ from app.request import (
 from app.settings import Settings
 from app.text.chat_text import ChatText, Prompt
 from app.text.detokenizer import StopFilter
+from app.text.named_templates import document
 from app.text.output_parser import OutputParser
+from app.text.own_sampling import with_own
 from app.text.reasoning.tags import split_reasoning
 from app.text.tools.call_parser import ToolCallParser
 from app.worker.worker import EngineWorker
@@ -126,7 +128,7 @@ class LoadedModel:
             level=settings.log_level.upper(),
             keep_alive=settings.keep_alive,
         )
-        reading = asyncio.to_thread(ChatText.load, Path(spec.folder))
+        reading = asyncio.to_thread(ChatText.load, Path(spec.folder), settings.chat_template)
         try:
             facts, text = await asyncio.gather(worker.start(), reading)
             if kept and facts.prices:
@@ -154,6 +156,8 @@ class LoadedModel:
         """
         chat = self._spelled(chat)
         check_request(chat)
+        own = self.text.own_sampling
+        chat = replace(chat, sampling=with_own(chat.sampling, own, chat.unset), unset=frozenset())
         self._check_drafter_runs(chat.drafter)
         continued = continued or PartialAnswer()
         prefix = continued.text or chat.prefix
@@ -197,8 +201,12 @@ class LoadedModel:
     def context_use(self, messages: Sequence[Message]) -> ContextUse:
         """How much of the context these take, and how many are left out."""
         seen = self.seen(messages)
-        used = len(self.text.encode_chat(seen)) if seen else 0
+        encode = self.text.encode_chat if self.text.chats else self._encode_document
+        used = len(encode(seen)) if seen else 0
         return ContextUse(used, len(messages) - len(seen))
+
+    def _encode_document(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return self.text.encode_text(document(messages))
 
     def read_ahead(
         self, messages: Sequence[Message], prefix: str, conversation: str | None, thinking: Thinking
@@ -207,7 +215,10 @@ class LoadedModel:
 
         ``prefix`` is the start of that question.
         """
-        prompt = self.text.encode_ahead(messages, prefix, variables_for(thinking))
+        if self.text.chats:
+            prompt = self.text.encode_ahead(messages, prefix, variables_for(thinking))
+        else:
+            prompt = self._encode_document(messages)
         return GenerationRequest(prompt, 1, session=conversation, ahead=True)
 
     def start(
@@ -229,7 +240,8 @@ class LoadedModel:
         use = chat.tool_use
         calls = None if use is None else ToolCallParser(text.call_form, use.tools, chat.prefix)
         typed = use is not None or not (chat.continues or chat.prefix)
-        parser = OutputParser(StopFilter(chat.stop), calls, opened=prepared.opened, typed=typed)
+        stop = chat.stop if chat.continues else (*chat.stop, *text.stop_texts)
+        parser = OutputParser(StopFilter(stop), calls, opened=prepared.opened, typed=typed)
         return AnswerReader(stream, parser, prepared.continued)
 
     def _prompts(self, chat: ChatRequest, prefix: str) -> Callable[[str], Prompt]:

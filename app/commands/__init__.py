@@ -6,6 +6,7 @@ imported only when its command is chosen, so that ``slipstream --help`` starts f
 
 COMMANDS = {  # name -> (module, help text)
     "ask": ("app.commands.ask", "answer one question in the terminal"),
+    "chat": ("app.commands.chat", "talk in the terminal; /help lists its commands"),
     "verify": ("app.commands.verify", "verify that drafting does not change the output"),
     "bench": ("app.commands.bench", "measure drafters against plain decoding"),
     "train-head": ("app.commands.train_head", "train an acceptance head for a draft model"),

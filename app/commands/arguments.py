@@ -4,12 +4,15 @@ import argparse
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from typing_extensions import override
 
+from app.request import SAMPLING
 from app.settings import DTYPES, Settings
+from app.terminal import harmless
 from engine.request import SamplingParams
 
 ANSWER_TOKENS = 256  # default of ``verify`` and ``bench``
@@ -40,7 +43,7 @@ class CommandParser(argparse.ArgumentParser):
 
     @override
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_USAGE, f"{self.prog}: {message}\n")
+        self.exit(BAD_USAGE, harmless(f"{self.prog}: {message}\n"))
 
     @override
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -74,27 +77,56 @@ def add_dtype(parser: argparse.ArgumentParser, default: str | None = argparse.SU
     )
 
 
-def add_sampling(parser: argparse.ArgumentParser, seed_help: str) -> None:
-    """The options that ``sampling`` reads."""
+def add_loading(parser: argparse.ArgumentParser) -> None:
+    """Options of a command that loads a model to talk with; ``with_loading`` reads them."""
     add = parser.add_argument
-    add("--temperature", type=number(0, 100), default=0.0, help="0 is greedy (default %(default)s)")
     add(
-        "--top-p", type=number(0, 1), default=1.0, help="sample from this probability mass (1: all)"
+        "--chat-template",
+        metavar="NAME|FILE",
+        default=argparse.SUPPRESS,
+        help="chat template for a base model, which brings none (such as chatml)",
     )
-    add("--top-k", type=whole(0), default=0, help="sample from this many tokens (0: all)")
-    add("--min-p", type=number(0, 1), default=0.0, help="least share of the best token (0: off)")
+    add(
+        "--context",
+        metavar="TOKENS",
+        type=whole(256),
+        default=argparse.SUPPRESS,
+        help="longest conversation (default: what memory allows)",
+    )
+    add(
+        "--load-anyway",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="load a model also where memory seems too small for it",
+    )
+
+
+def with_loading(given: argparse.Namespace, settings: Settings) -> Settings:
+    """``settings`` with what was given of the options of ``add_loading``."""
+    names = ("chat_template", "context", "load_anyway")
+    return replace(settings, **{name: getattr(given, name) for name in names if name in given})
+
+
+def add_sampling(parser: argparse.ArgumentParser, seed_help: str, usual: str = "0") -> None:
+    """The options that ``sampling`` reads; ``usual`` says what is the temperature without one."""
+    add = parser.add_argument
+    add("--temperature", type=number(0, 100), help=f"0 is greedy (default: {usual})")
+    add("--top-p", type=number(0, 1), help="sample from this probability mass (1: all)")
+    add("--top-k", type=whole(0), help="sample from this many tokens (0: all)")
+    add("--min-p", type=number(0, 1), help="least share of the best token (0: off)")
     add("--seed", type=whole(0), help=seed_help)
 
 
 def sampling(given: argparse.Namespace) -> SamplingParams:
-    """The sampling parameters that were given."""
-    return SamplingParams(
-        temperature=given.temperature,
-        top_k=given.top_k,
-        top_p=given.top_p,
-        min_p=given.min_p,
-        seed=given.seed,
-    )
+    """The sampling parameters that were given; the others are off."""
+    names = ("temperature", "top_k", "top_p", "min_p", "seed")
+    found = {name: getattr(given, name) for name in names}
+    return SamplingParams(**{name: value for name, value in found.items() if value is not None})
+
+
+def unset(given: argparse.Namespace) -> frozenset[str]:
+    """The names of what was not given, and may be the model's own."""
+    return frozenset(name for name in SAMPLING if getattr(given, name, None) is None)
 
 
 def add_prompts(parser: argparse.ArgumentParser, *, required: bool = True) -> None:

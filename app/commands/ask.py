@@ -9,27 +9,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.chat.assistant import Assistant
+from app.chat.attachments import read_attachment
 from app.commands.arguments import (
     add_dtype,
+    add_loading,
     add_model,
     add_sampling,
     number,
     sampling,
     set_command,
+    unset,
     whole,
+    with_loading,
 )
 from app.errors import RequestFailed
-from app.progress import waiting
 from app.request import (
     AS_TAUGHT,
     THINKING,
     ChatRequest,
     Completion,
-    Delta,
     Message,
     check_request,
 )
 from app.settings import Settings
+from app.terminal import notify, piped, waiting, write, write_lines
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
@@ -37,6 +40,7 @@ from engine.grammar.rules import Grammar
 from engine.request import AUTO, Penalties
 
 ANY_JSON, GBNF = "json", ".gbnf"
+PIPED = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,20 @@ class AskOptions:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     option = parser.add_argument
-    option("prompt", metavar="TEXT", help="the question")
+    option(
+        "prompt",
+        metavar="TEXT",
+        nargs="?",
+        help="the question; a text that is piped in comes before it, - takes only that",
+    )
     add_model(parser)
     add_dtype(parser)
     option("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default %(default)s)")
-    add_sampling(parser, "the same seed gives the same tokens (default: random)")
-    option("--repeat-penalty", type=number(0.1, 10), default=1.0, help="1 is off (default)")
+    add_loading(parser)
+    add_sampling(
+        parser, "the same seed gives the same tokens (default: random)", "the model's own, or 0"
+    )
+    option("--repeat-penalty", type=number(0.1, 10), help="1 is off (default: the model's own)")
     option("--max-tokens", type=whole(1), help="longest answer (default: the rest of the context)")
     option(
         "--format",
@@ -70,39 +82,52 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=AS_TAUGHT,
         help="reasoning effort, for models that support it (default: the model's own)",
     )
-    option("--json", action="store_true", help="print one line of JSON at the end")
+    option("--json", action="store_true", help="print one line of JSON instead of the text")
     set_command(parser, _options, run)
 
 
 def _options(given: argparse.Namespace, settings: Settings) -> AskOptions:
-    repeat = None if given.repeat_penalty == 1 else Penalties(repeat=given.repeat_penalty)
+    repeat = None if given.repeat_penalty in (None, 1) else Penalties(repeat=given.repeat_penalty)
     turn = ChatRequest(
-        messages=(Message("user", given.prompt),),
+        messages=(Message("user", _question(given.prompt)),),
         sampling=replace(sampling(given), penalties=repeat),
         max_tokens=given.max_tokens,
         drafter=given.draft,
         grammar=None if given.format is None else read_format(given.format),
         thinking=given.thinking,
+        unset=unset(given) - ({"repeat"} if given.repeat_penalty else set()),
     )
     check_request(turn)
-    return AskOptions(replace(settings, dtype=given.dtype), given.model, turn, given.json)
+    chosen = with_loading(given, replace(settings, dtype=given.dtype))
+    return AskOptions(chosen, given.model, turn, given.json)
+
+
+def _question(typed: str | None) -> str:
+    """What was typed, after the text that was piped in."""
+    data = sys.stdin.buffer.read() if typed == PIPED else piped()
+    words = "" if typed is None or typed == PIPED else typed
+    if data.strip():
+        text = read_attachment("standard input", data).text
+        return f"{text.rstrip()}\n\n{words}" if words else text
+    if typed is None:
+        raise InvalidRequest('there is no question; write slipstream ask "TEXT", or pipe one in')
+    return words
 
 
 def run(options: AskOptions) -> int:
     """Answer on standard output; returns the exit code."""
     report = asyncio.run(_answer(options))
-    if report.text and not report.text.endswith("\n"):
-        sys.stdout.write("\n")
     if options.json:
-        sys.stdout.write(as_json(report) + "\n")
-    sys.stdout.flush()
+        write_lines([as_json(report)])
+    elif report.text and not report.text.endswith("\n"):
+        write("\n")
     if report.error is not None:
         raise RequestFailed(report.error)
     return 0
 
 
 def as_json(report: Completion) -> str:
-    """The last line for programs."""
+    """The answer for programs."""
     stats = report.stats
     return json.dumps(
         {
@@ -125,23 +150,17 @@ def as_json(report: Completion) -> str:
 async def _answer(options: AskOptions) -> Completion:
     opening = Assistant.open(options.settings, options.model)
     assistant = await waiting(f"loading {options.model}", opening)
-    for notice in (assistant.history.notice, *assistant.facts.notes):
-        if notice:
-            sys.stderr.write(f"{notice}\n")
+    notify(assistant.history.notice, *assistant.facts.notes)
     try:
         async with aclosing(assistant.reply(options.turn)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, Completion):
                     return delta
-                _show(delta)
+                if not options.json:
+                    write(delta.tagged)
     finally:
         await assistant.close()
     raise AssertionError("an answer ends with a report")
-
-
-def _show(delta: Delta) -> None:
-    sys.stdout.write(delta.tagged)
-    sys.stdout.flush()
 
 
 def read_format(name: str) -> Grammar:

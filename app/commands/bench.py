@@ -36,8 +36,8 @@ from app.commands.arguments import (
 from app.errors import LaneError, RequestFailed
 from app.models.catalog import resolve
 from app.placement.plans import place_with_dtype
-from app.progress import show_progress
 from app.settings import DTYPES, POCKET, Settings, default_model
+from app.terminal import notify, show_progress, write_lines
 from app.text.chat_text import ChatText
 from app.worker.engine_process import build_engine
 from engine.hardware.footprint import LLAMA_CPP
@@ -46,7 +46,7 @@ from engine.request import ModelFacts, ModelSpec
 
 EXACT = "float32"  # unless another is asked for
 FIXED = {  # benchmarks with lanes of their own -> module, choices of --only, the name of one
-    "seeds": ("app.bench.papers.command", CLAIMS, "claim"),
+    "seeds": ("app.bench.papers.parallel", CLAIMS, "claim"),
     "offload": ("app.bench.offload.command", (), ""),
 }
 PEERS, REPEATS = "peers", 3
@@ -204,7 +204,7 @@ def run(options: BenchOptions | FixedBench | PeersBench) -> int:
         return code
     # in this process: the pipe to a separate engine process would be measured too
     report = _measured(options, bench_spec(options))
-    sys.stdout.writelines(f"{line}\n" for line in table(report))
+    write_lines(table(report))
     sys.stdout.flush()
     return 0
 
@@ -242,7 +242,7 @@ def _measured(options: BenchOptions, spec: ModelSpec) -> BenchReport:
     try:
         show_progress(f"loading {spec.name}")
         engine = build_engine(spec)
-        sys.stderr.writelines(f"{note}\n" for note in engine.facts.notes)
+        notify(*engine.facts.notes)
         context, together = engine.facts.context, conditions.together
         prompts = Conversations(text, context, options.prompts, together)
         clock = Clock.DECODING if together == 1 else Clock.WALL

@@ -1,11 +1,12 @@
 """The command ``config``: the settings in effect, and where each one comes from."""
 
 import argparse
-import sys
+import json
 from dataclasses import dataclass
 
 from app.commands.arguments import set_command
 from app.settings import Settings, config_file, setting_sources
+from app.terminal import write_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,20 +14,27 @@ class ConfigOptions:
     """Show the settings."""
 
     settings: Settings
+    json: bool
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments: none."""
-    set_command(parser, lambda _, settings: ConfigOptions(settings), run)
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    set_command(parser, lambda given, settings: ConfigOptions(settings, given.json), run)
 
 
 def run(options: ConfigOptions) -> int:
     """Print one line per setting; returns the exit code."""
-    file = config_file()
+    file, found = config_file(), setting_sources().items()
+    values = {name: getattr(options.settings, name) for name, _ in found}
+    if options.json:
+        shown = {name: {"value": values[name], "source": source} for name, source in found}
+        write_lines([json.dumps({"config_file": str(file), "settings": shown}, default=str)])
+        return 0
     there = "" if file.exists() else " (no such file)"
-    sys.stdout.write(f"config file  {file}{there}\n")
-    for name, source in setting_sources().items():
-        value = getattr(options.settings, name)
-        shown = "never" if name == "keep_alive" and value is None else value
-        sys.stdout.write(f"{name:<12} {'automatic' if shown is None else shown}  ({source})\n")
+    write_lines([f"config file  {file}{there}"])
+    for name, source in found:
+        usual = "never" if name == "keep_alive" else "automatic"
+        value = usual if values[name] is None else values[name]
+        write_lines([f"{name:<12} {value}  ({source})"])
     return 0

@@ -2,16 +2,16 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from app.commands.arguments import set_command
+from app.models.downloads.partial_file import shown_bytes
 from app.placement.machine import measured_profile
 from app.placement.row_table import known_table, measured_table
-from app.progress import show_progress
 from app.settings import Settings
 from app.setup.checks import Finding, findings, software
+from app.terminal import show_progress, write_lines
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.reasons import gib
 from engine.models.gguf.file_types import USUAL, WIDTHS, RowTable
@@ -52,9 +52,9 @@ def run(options: DoctorOptions) -> int:
             "types": None if table is None else {"rows": WIDTHS, "seconds": dict(table.seconds)},
             "missing": [asdict(finding) for finding in found],
         }
-        sys.stdout.write(json.dumps(content) + "\n")
+        write_lines([json.dumps(content)])
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(profile, found, table))
+        write_lines(lines(profile, found, table))
     return 1 if any(finding.needed for finding in found) else 0
 
 
@@ -75,12 +75,12 @@ def lines(
     yield f"processor    {profile.processor}, {profile.cores:g} cores"
     yield f"instructions {', '.join(profile.instructions) or 'none of those that matter'}"
     yield f"memory       {gib(ram.available)} of {gib(ram.total)} available, by {ram.limit}"
-    yield f"             reads {_rate(rates.memory)}; {_rate(rates.matrix, 'GFLOP/s')} in float32"
+    yield f"             reads {_rate(rates.memory)}; {_operations(rates.matrix)} in float32"
     yield f"disk         {gib(profile.disk_free)} free, reads {_rate(rates.disk)}"
     for gpu in profile.gpus:
         yield f"GPU          {gpu.name}, {gib(gpu.free)} of {gib(gpu.total)} free"
         yield (
-            f"             copies {_rate(gpu.copy_rate)}; {_rate(gpu.matrix_rate, 'GFLOP/s')} in "
+            f"             copies {_rate(gpu.copy_rate)}; {_operations(gpu.matrix_rate)} in "
             f"bfloat16; is fed {_rate(gpu.upload_rate)}"
         )
     if not profile.gpus:
@@ -107,5 +107,9 @@ def _types(table: RowTable | None) -> Iterator[str]:
         yield f"  {kind.upper():<10}{times}  {shares}"
 
 
-def _rate(rate: float | None, unit: str = "GB/s") -> str:
-    return "not measured" if rate is None else f"{rate / 1e9:.1f} {unit}"
+def _rate(rate: float | None) -> str:
+    return "not measured" if rate is None else f"{shown_bytes(rate)}/s"
+
+
+def _operations(rate: float | None) -> str:
+    return "not measured" if rate is None else f"{rate / 1e9:.1f} GFLOP/s"

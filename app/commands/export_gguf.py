@@ -2,7 +2,6 @@
 
 import argparse
 import shutil
-import sys
 import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,8 +11,10 @@ from pathlib import Path
 from app.commands.arguments import set_command
 from app.errors import OutputFileError
 from app.models.catalog import resolve
+from app.models.downloads.partial_file import shown_bytes
 from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.settings import Settings
+from app.terminal import notify, write_lines
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.export import Source, open_source, write_gguf, write_vocabulary
@@ -73,7 +74,7 @@ def run(options: ExportGgufOptions) -> int:
         made = _made(source, options.type, pre, Path(folder))
         made.replace(options.out)
     size = options.out.stat().st_size
-    sys.stdout.write(f"{options.out} written: {size / 1e6:.1f} MB, {options.type}\n")
+    write_lines([f"{options.out} written: {shown_bytes(size)}, {options.type}"])
     return 0
 
 
@@ -160,12 +161,11 @@ def _check_space(out: Path, source: Source, kind: str) -> None:
     free = shutil.disk_usage(out.parent).free
     if free < need:
         raise OutputFileError(
-            f"{out} cannot be written: making it needs {need / 1e6:.0f} MB, {out.parent} has "
-            f"{free / 1e6:.0f} MB free; free some or give another folder"
+            f"{out} cannot be written: making it needs {shown_bytes(need)}, {out.parent} has "
+            f"{shown_bytes(free)} free; free some or give another folder"
         )
 
 
 def _show(what: str, done: int, total: int) -> None:
     if done == total or done % max(total // 10, 1) == 0:
-        sys.stderr.write(f"{what}: {done} of {total} tensors\n")
-        sys.stderr.flush()
+        notify(f"{what}: {done} of {total} tensors")

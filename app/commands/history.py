@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +13,7 @@ from app.history.measurements import Measurements
 from app.history.records import Forgotten, Origin, Remembered
 from app.history.store import History
 from app.settings import Settings, expanded
+from app.terminal import notify, write_lines
 
 DEPTHS = 4  # columns of acceptance; deeper ones are kept, but say little to people
 NAMES = ("drafter", "task", "temperature")
@@ -42,11 +42,9 @@ def run(options: HistoryOptions) -> int:
     """Print what is remembered, or forget it; returns the exit code."""
     history = History.open(options.settings.database)
     try:
-        if history.notice:
-            sys.stderr.write(f"{history.notice}\n")
+        notify(history.notice)
         model = None if options.model is None else _stored_name(options.model)
-        lines = (_forget if options.reset else _table)(history.measurements, model)
-        sys.stdout.writelines(f"{line}\n" for line in lines)
+        write_lines((_forget if options.reset else _table)(history.measurements, model))
     finally:
         history.close()
     return 0

@@ -20,6 +20,7 @@ from app.commands.arguments import CommandParser, Options
 from app.commands.serve import ServeOptions
 from app.errors import (
     AppError,
+    AttachmentRefused,
     LaneError,
     ModelInUse,
     OutputFileError,
@@ -30,12 +31,21 @@ from app.errors import (
     UnknownRepository,
 )
 from app.logs import logging_to_file
-from app.settings import LEVELS, Settings, load_settings, prepare_home, tame_libraries
+from app.settings import (
+    HOME_VARIABLE,
+    LEVELS,
+    Settings,
+    load_settings,
+    prepare_home,
+    tame_libraries,
+)
+from app.terminal import notify
 from engine.errors import EngineError, InvalidRequest, ModelUnusable
 
 __all__ = ["ServeOptions", "main"]
 
 BAD_INPUT = (
+    AttachmentRefused,
     InvalidRequest,
     LaneError,
     ModelInUse,
@@ -139,7 +149,12 @@ def _run(command: Command) -> int:
     """Make the user's folder, and start."""
     settings = command.options.settings
     prepare_home(settings)
-    tame_libraries()
+    if settings.home_is_temporary:
+        notify(
+            f"slipstream: this user has no home folder that can be written; {settings.home} is used, "
+            f"which may be emptied at any time: set {HOME_VARIABLE} to keep conversations"
+        )
+    tame_libraries(settings)
     with logging_to_file(settings):
         try:
             code = command.run(command.options)
@@ -153,7 +168,7 @@ def _run(command: Command) -> int:
 
 
 def _complain(error: Exception | str, code: int) -> int:
-    sys.stderr.write(f"slipstream: {error}\n")
+    notify(f"slipstream: {error}")
     return code
 
 
@@ -183,7 +198,7 @@ def _open_streams() -> None:
 
 
 def _replace_unknown_characters() -> None:
-    """Print a question mark for characters that the terminal's encoding lacks."""
-    for stream in (sys.stdout, sys.stderr):
+    """Read and print a question mark for characters that the encoding lacks."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

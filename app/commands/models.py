@@ -2,21 +2,26 @@
 
 import argparse
 import getpass
+import json
+import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
-    TransferSpeedColumn,
 )
+from rich.text import Text
+from typing_extensions import override
 
 from app.commands.arguments import set_command, whole
 from app.errors import DownloadFailed
@@ -26,19 +31,37 @@ from app.models.downloads.manifest import Manifest, manifests_for
 from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.queue import Downloads, open_downloads, open_hub
 from app.models.downloads.staging import Staging, abandoned, unfinished
-from app.models.gguf_check import check_gguf, gguf_file
 from app.models.hub.client import keep_token
 from app.models.hub.search import Found, search
 from app.models.library.fit import best, fits
-from app.models.library.importing import Import, Way, import_model
-from app.models.library.installed import installed_models, remove_model
+from app.models.library.importing import Import, Way, add_model, typed_path
+from app.models.library.installed import Installed, installed_models, remove_model
 from app.models.library.other_programs import found_models
 from app.models.library.type_advice import TypeAdvice
 from app.placement.machine import known_profile
-from app.settings import Settings, expanded
+from app.settings import Settings
+from app.terminal import notify, write_lines
 
 REDRAW = 0.2  # seconds
 Action = Callable[[Settings, argparse.Namespace], Iterator[str]]  # yields lines to print
+
+
+class _Speed(ProgressColumn):
+    """In the units of the sizes next to it; Rich has only powers of ten."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        return Text(f"{shown_bytes(task.speed)}/s" if task.speed else "", "progress.data.speed")
+
+
+class Row(NamedTuple):
+    """A model in a list; the fields are those of ``--json``."""
+
+    name: str
+    bytes: int | None
+    about: str
+    ready: bool = True
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +81,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     search.add_argument(
         "--limit", type=whole(1, 100), default=20, help="most results (default %(default)s)"
     )
+    _add_json(search)
     _set_action(search, _search)
 
     pull = actions.add_parser("pull", help="download a model and its draft model, or resume")
-    pull.add_argument("name", metavar="MODEL", help="a name of models.yaml, or OWNER/REPOSITORY")
+    pull.add_argument(
+        "name",
+        metavar="MODEL",
+        help="a name of models.yaml, OWNER/REPOSITORY[:Q4_K_M], or an address of the hub",
+    )
     pull.add_argument(
         "--file", action="append", default=[], metavar="PATTERN", help="only these files"
     )
@@ -72,6 +100,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "list", help="list models on this machine and unfinished downloads"
     )
     listing.add_argument("--available", action="store_true", help="list what can be downloaded")
+    _add_json(listing)
     _set_action(listing, _list)
 
     remove = actions.add_parser("rm", help="remove a model or an unfinished download")
@@ -79,7 +108,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     _set_action(remove, _remove)
 
     bring = actions.add_parser("import", help="use a model that is on a disk already")
-    bring.add_argument("path", metavar="PATH", type=Path, help="a folder or a GGUF file")
+    bring.add_argument("path", metavar="PATH", help="a folder or a GGUF file")
     bring.add_argument("--name", help="its name here (default: the file's own name)")
     way = bring.add_mutually_exclusive_group()
     way.add_argument(
@@ -105,30 +134,32 @@ def add(parser: argparse.ArgumentParser) -> None:
     _set_action(token, _keep_token)
 
 
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+
+
 def _set_action(parser: argparse.ArgumentParser, action: Action) -> None:
     set_command(parser, lambda given, settings: ModelsOptions(settings, action, given), run)
 
 
 def run(options: ModelsOptions) -> int:
     """Print the lines of the action as they come."""
-    for line in options.action(options.settings, options.given):
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+    write_lines(options.action(options.settings, options.given))
     return 0
 
 
 def _search(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     asked = " ".join(given.words)
-    words = asked.lower().split()
+    words, rows = asked.lower().split(), []
     for entry in load_catalog(settings):
         text = f"{entry.name} {entry.repo or ''}".lower()
         if entry.repo is not None and all(word in text for word in words):
-            yield _catalogue_line(entry)
+            rows.append(_catalogue_row(entry))
     with closing(open_hub(settings)) as hub:
         found = search(hub, asked, given.limit)
     if not found:
-        yield f"{hub.host} has no text model that matches {asked!r} and can be run here."
-    yield from map(_found_line, found)
+        notify(f"{hub.host} has no text model that matches {asked!r} and can be run here.")
+    yield from _shown([*rows, *map(_found_row, found)], given)
 
 
 def _pull(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
@@ -140,8 +171,8 @@ def _pull(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
         try:
             ended = _watch(downloads, [order.name for order in orders])
         except KeyboardInterrupt:
-            sys.stderr.write(
-                "slipstream: stopped; what arrived is kept, the same command resumes the download\n"
+            notify(
+                "slipstream: stopped; what arrived is kept, the same command resumes the download"
             )
             raise
     for snapshot in ended:
@@ -176,8 +207,8 @@ def _watch(downloads: Downloads, names: Sequence[str]) -> list[Snapshot]:
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        DownloadColumn(binary_units=True),
+        _Speed(),
         TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
@@ -198,48 +229,65 @@ def _watch(downloads: Downloads, names: Sequence[str]) -> list[Snapshot]:
 
 def _list(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     if given.available:
-        yield from _available(settings)
-        return
+        yield from _available(settings, given)
+    else:
+        yield from _shown(_here(settings), given)
+
+
+def _here(settings: Settings) -> Iterator[Row]:
     here = installed_models(settings)
     for model in here:
-        kind = "bundled" if model.bundled else f"frees {shown_bytes(model.frees)}"
-        place = f"used at {model.entry.folder}" if model.reference else kind
-        yield f"{model.entry.name:<36} {shown_bytes(model.size):>9}  {place}"
+        yield Row(model.entry.name, model.size, _kept(model))
     for order in unfinished(settings.models_folder):
-        rest = Staging(settings.models_folder, order.name).remaining(order)
-        yield (
-            f"{order.name:<36} {shown_bytes(order.total - rest):>9}  of {shown_bytes(order.total)}; "
-            f"resume with: slipstream models pull {order.name}"
-        )
+        done = order.total - Staging(settings.models_folder, order.name).remaining(order)
+        how = f"of {shown_bytes(order.total)}; resume with: slipstream models pull {order.name}"
+        yield Row(order.name, done, how, ready=False)
     for left in abandoned(settings.models_folder):
-        yield (
-            f"{left.name:<36} {shown_bytes(left.size()):>9}  of an import that was stopped; remove it "
-            f"with: slipstream models rm {left.name}"
-        )
+        how = f"of an import that was stopped; remove it with: slipstream models rm {left.name}"
+        yield Row(left.name, left.size(), how, ready=False)
     folders = [model.entry.folder for model in here if model.entry.folder is not None]
     for other in found_models(settings.others, folders):
-        yield (
-            f"{other.name:<36} {shown_bytes(other.size):>9}  in {other.program}; use it with: "
-            f"slipstream models import {other.path} --name {other.name}"
-        )
+        path = shlex.quote(str(other.path))
+        how = f"use it with: slipstream models import {path} --name {other.name}"
+        yield Row(other.name, other.size, f"in {other.program}; {how}", ready=False)
 
 
-def _available(settings: Settings) -> Iterator[str]:
+def _shown(rows: Iterable[Row], given: argparse.Namespace) -> Iterator[str]:
+    """A line for each model with more lines below it, or one line of JSON."""
+    if given.json:
+        yield json.dumps([row._asdict() for row in rows])
+        return
+    for row in rows:
+        size = "-" if row.bytes is None else shown_bytes(row.bytes)
+        yield f"{row.name:<36} {size:>9}  {row.about}".rstrip()
+        yield from (f"{'':<36} {line}" for line in row.more)
+
+
+def _kept(model: Installed) -> str:
+    """What is wrong with it; where its files are, if removing the model would not free them all."""
+    if model.bundled:
+        return "bundled"
+    shared = "other programs use its files, too" if model.frees < model.size else ""
+    place = f"used at {model.entry.folder}" if model.reference else shared
+    return "; ".join(filter(None, (place, model.fault)))
+
+
+def _available(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     """With the drafter that each one would get here, where its weights would be, and a faster type."""
     offered, types = (
         fits(load_catalog(settings), known_profile(settings)),
         TypeAdvice.read(settings),
     )
-    chosen = best(offered)
+    chosen, rows = best(offered), []
     for fit in offered:
-        yield _catalogue_line(fit.entry)
         mode = f"{fit.planned.drafter}: " if fit.planned else ""
         first = "best for this machine; " if fit is chosen else ""
-        yield f"{'':<36} {first}{mode}{fit.where}"
-        if advice := types.of_entry(fit.entry):
-            yield f"{'':<36} {advice}"
+        advice = types.of_entry(fit.entry)
+        more = (f"{first}{mode}{fit.where}", *([advice] if advice else []))
+        rows.append(_catalogue_row(fit.entry)._replace(more=more))
+    yield from _shown(rows, given)
     if types.missing:
-        yield types.missing
+        notify(types.missing)
 
 
 def _remove(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
@@ -253,10 +301,7 @@ def _remove(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
 
 
 def _import(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
-    place = gguf_file(expanded(given.path).absolute())
-    if place is not None:
-        check_gguf(settings, place)
-    name = import_model(settings, Import(given.path, given.name, given.way))
+    name = add_model(settings, Import(typed_path(given.path), given.name, given.way))
     yield f"{name} is ready: slipstream --model {name}"
 
 
@@ -273,13 +318,17 @@ def _keep_token(settings: Settings, _: argparse.Namespace) -> Iterator[str]:
         yield "The token is forgotten."
 
 
-def _catalogue_line(entry: CatalogEntry) -> str:
-    gated = ", gated" if entry.gated else ""
-    size = shown_bytes(entry.size or 0)
-    return f"{entry.name:<36} {size:>9}  {entry.repo} ({entry.licence}{gated})"
+def _catalogue_row(entry: CatalogEntry) -> Row:
+    facts = _listed(entry.licence, "gated" if entry.gated else "")
+    return Row(entry.name, entry.size, f"{entry.repo}{facts}", ready=entry.folder is not None)
 
 
-def _found_line(found: Found) -> str:
-    size = "GGUF" if found.gguf else "-" if found.size is None else shown_bytes(found.size)
-    gated = ", gated" if found.gated else ""
-    return f"{found.repo:<36} {size:>9}  {found.downloads} downloads ({found.licence or 'licence unknown'}{gated})"
+def _found_row(found: Found) -> Row:
+    facts = _listed("GGUF" if found.gguf else "", found.licence, "gated" if found.gated else "")
+    return Row(found.repo, found.size, f"{found.downloads} downloads{facts}", ready=False)
+
+
+def _listed(*facts: str | None) -> str:
+    """What is known, in brackets."""
+    known = ", ".join(filter(None, facts))
+    return f" ({known})" if known else ""

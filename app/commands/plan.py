@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
@@ -14,13 +13,15 @@ from app.models.library.type_advice import TypeAdvice
 from app.placement import plans
 from app.placement.machine import known_profile
 from app.settings import Settings
+from app.terminal import write_lines
 from engine.hardware.plan import Plan, PlanConstraints, Refusal, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile, imagined
 from engine.hardware.published import MACHINES, MODELS, candidates
-from engine.hardware.reasons import gib
+from engine.hardware.reasons import TITLES, gib
 
 _HEAD = ("Model", "Machine", "Where", "Form", "Drafter", "Draft model", "Context", "GPU", "RAM")
+_NAMED = ("dtype", "drafter")  # the sentence does not say which
 _MOST_TOKENS = 2**24
 
 
@@ -65,16 +66,16 @@ def _options(given: argparse.Namespace, settings: Settings) -> PlanOptions:
 def run(options: PlanOptions) -> int:
     """Print the plan, or the table of published models; 1 when the model cannot run."""
     if options.table:
-        sys.stdout.writelines(f"{line}\n" for line in table())
+        write_lines(table())
         return 0
     found, advice = _found(options), _type_advice(options)
     if options.json:
         kind = {"runs": isinstance(found, Plan)}
-        sys.stdout.write(json.dumps({**kind, **asdict(found), "type": advice}) + "\n")
+        write_lines([json.dumps({**kind, **asdict(found), "type": advice})])
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(found))
+        write_lines(lines(found))
         if advice and isinstance(found, Plan):
-            sys.stdout.write(f"  {'type':<12} {advice}\n")
+            write_lines([f"  {'File type':<14} {advice}"])
     return 0 if isinstance(found, Plan) else 1
 
 
@@ -85,12 +86,12 @@ def lines(found: Plan | Refusal) -> Iterator[str]:
         return
     yield f"{found.model}: {found.stage}"
     for reason in found.why:
-        value = getattr(found, reason.field)
-        shown = "" if isinstance(value, tuple) else f" {value}:"
-        yield f"  {reason.field:<12}{shown} {reason.sentence}"
+        value = getattr(found, reason.field) if reason.field in _NAMED else None
+        shown = f"{value}: " if value else ""
+        yield f"  {TITLES[reason.field]:<14} {shown}{reason.sentence}"
     for tier, free in found.room:
         if found.needed(tier):
-            yield f"  {tier:<12} {gib(found.needed(tier))} of {gib(free)} free"
+            yield f"  {TITLES[tier]:<14} {gib(found.needed(tier))} of {gib(free)} free"
             yield from (
                 f"    {gib(need.bytes):>10}  {need.what}"
                 for need in found.needs

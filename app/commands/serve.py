@@ -3,7 +3,15 @@
 import argparse
 from dataclasses import dataclass, replace
 
-from app.commands.arguments import Run, add_dtype, add_model, set_command, whole
+from app.commands.arguments import (
+    Run,
+    add_dtype,
+    add_loading,
+    add_model,
+    set_command,
+    whole,
+    with_loading,
+)
 from app.settings import Settings
 
 
@@ -17,6 +25,7 @@ class ServeOptions:
     model: str
     draft_model: str | None  # None is the catalogue's choice
     browser: bool
+    access_log: bool
 
 
 def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptions]) -> None:
@@ -32,11 +41,15 @@ def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptio
         help="draft model (default: the model's own); layers:N is the first N layers of a GGUF file",
     )
     add_dtype(parser, settings.dtype)
+    add_loading(parser)
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     parser.add_argument(
         "--no-reading-ahead",
         action="store_true",
         help="do not read a conversation or file before a question is asked; saves battery",
+    )
+    parser.add_argument(
+        "--access-log", action="store_true", help="write a line for each request to the terminal"
     )
     set_command(parser, _options, run)
 
@@ -44,10 +57,11 @@ def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptio
 def _options(given: argparse.Namespace, settings: Settings) -> ServeOptions:
     read_ahead = settings.read_ahead and not given.no_reading_ahead
     return ServeOptions(
-        replace(settings, dtype=given.dtype, read_ahead=read_ahead),
+        with_loading(given, replace(settings, dtype=given.dtype, read_ahead=read_ahead)),
         given.host,
         given.port,
         given.model,
         given.draft_model,
         not given.no_browser,
+        given.access_log,
     )

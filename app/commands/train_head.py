@@ -1,7 +1,6 @@
 """The command ``train-head``: an acceptance head for one target and its draft model."""
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from app.commands.arguments import add_prompts, number, set_command
 from app.models.catalog import resolve
 from app.request import Message
 from app.settings import Settings
+from app.terminal import notify, write_lines
 from app.text.chat_text import ChatText
 from engine.training.acceptance_head import Figures, Progress, learn
 from engine.training.draft_labels import Recipe, load_pair
@@ -60,7 +60,7 @@ def run(options: TrainHeadOptions) -> int:
     prompts = _encoded(text, options.prompts)
     recipe = Recipe(minutes=options.minutes)
     figures = _followed(learn(pair, prompts, recipe, options.out))
-    sys.stdout.write(_conclusion(options, figures) + "\n")
+    write_lines([_conclusion(options, figures)])
     return 0
 
 
@@ -76,8 +76,7 @@ def _followed(run: Iterator[Progress | Figures]) -> Figures:
         if isinstance(now, Figures):
             return now
         if time.monotonic() - shown >= EVERY_SECONDS or now.count == now.total:
-            sys.stderr.write(_line(now) + "\n")
-            sys.stderr.flush()
+            notify(_line(now))
             shown = time.monotonic()
     raise AssertionError("a run ends with figures")
 

@@ -1,7 +1,6 @@
 """The command ``verify``: the same prompts plain and with every drafter, compared token by token."""
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +22,9 @@ from app.bench.table import difference_line
 from app.commands.arguments import add_answer_tokens, add_dtype, add_model, add_prompts, set_command
 from app.models.catalog import resolve
 from app.placement.plans import dtype_name, place_with_dtype
-from app.progress import show_progress
 from app.request import ALL_DRAFTERS, check_drafter
 from app.settings import Settings
+from app.terminal import show_progress, write_lines
 from app.text.chat_text import ChatText
 from app.worker.engine_process import build_engine
 from engine.engine import Engine
@@ -92,7 +91,7 @@ def run(options: VerifyOptions) -> int:
         verified = verify(build_engine(spec), text, options, Progress(show_progress))
     finally:
         show_progress("")
-    sys.stdout.writelines(f"{line}\n" for line in table(verified, dtype_name(spec)))
+    write_lines(table(verified, dtype_name(spec)))
     return 0 if verified.agrees else 1
 
 

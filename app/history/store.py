@@ -66,12 +66,18 @@ VALUES (:id, :conversation, :parent, :role, :content, :finish_reason)
 
 NEWEST_MATCHES = 5000  # matching messages looked at: a word of every message stays fast
 
-FOUND = f"""
-(title LIKE ? ESCAPE '\\' OR id IN (
-    SELECT conversation FROM messages WHERE seq IN (
-        SELECT rowid FROM messages_text WHERE messages_text MATCH ?
-        ORDER BY rowid DESC LIMIT {NEWEST_MATCHES})))
+IN_TITLE = "title LIKE ? ESCAPE '\\'"
+WITH_WORDS = f"""
+SELECT conversation FROM messages WHERE seq IN (
+    SELECT rowid FROM messages_text WHERE messages_text MATCH ?
+    ORDER BY rowid DESC LIMIT {NEWEST_MATCHES})
 """  # noqa: S608 - the only thing put in is a number of ours
+# Where no spaces are between words, the index holds whole sentences as one word.
+WITH_TEXT = "SELECT conversation FROM messages WHERE content LIKE ? ESCAPE '\\'"
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff"
+    "\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
+)  # Thai, Lao, Tibetan, Burmese, Khmer, Korean, Chinese, Japanese
 
 FACTS = """
 SELECT answers.message, answers.facts
@@ -161,8 +167,7 @@ class History:
 
         With ``words``, only those whose title or messages have all of them, or words that begin so.
         """
-        query = _query(words)
-        where, found = (FOUND, (_like(words), query)) if query else ("true", ())
+        where, found = _found(words)
         sql = (
             f"SELECT {LISTED} FROM conversations WHERE {where}"  # noqa: S608
             " ORDER BY pinned DESC, touched DESC LIMIT ?"
@@ -279,13 +284,19 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _query(words: str) -> str:
-    """A query of the full-text index for all words, or words that begin so; "" finds nothing.
+def _found(words: str) -> tuple[str, list[str]]:
+    """The condition for conversations with all ``words``, or words that begin so, and its values.
 
-    Quoted, so that no word is read as an operator; the tokenizer splits inside quotes.
+    Quoted for the full-text index, so that no word is read as an operator; it splits inside quotes.
     """
-    kept = (word.replace('"', " ") for word in words.split())
-    return " ".join(f'"{word}"*' for word in kept if re.search(r"\w", word))
+    kept = [word.replace('"', " ") for word in words.split() if re.search(r"\w", word)]
+    if not kept:
+        return "true", []
+    spaced = " ".join(f'"{word}"*' for word in kept if not UNSPACED.search(word))
+    queries = [(WITH_WORDS, spaced)] if spaced else []
+    queries += [(WITH_TEXT, _like(word)) for word in kept if UNSPACED.search(word)]
+    inside = " AND ".join(f"id IN ({sql})" for sql, _ in queries)
+    return f"({IN_TITLE} OR {inside})", [_like(words), *(value for _, value in queries)]
 
 
 def _like(words: str) -> str:

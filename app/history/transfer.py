@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.errors import ConversationFileError
 from app.history.records import Conversation, StoredMessage
 from app.history.store import History, storable
+from app.text.decoding import decoded
 from engine.request import FinishReason
 
 FORMAT = "slipstream conversation"
@@ -68,12 +69,11 @@ def take_in(history: History, name: str, data: bytes) -> Conversation:
             f"{name} has {len(data) / 2**20:.0f} MiB; a conversation has at most "
             f"{MAX_BYTES // 2**20} MiB"
         )
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
+    text = decoded(data)
+    if text is None:
         raise ConversationFileError(
-            f"{name} is not a conversation: it is not text in UTF-8; export one as JSON or Markdown"
-        ) from error
+            f"{name} is not a conversation: it is no text; export one as JSON or Markdown"
+        )
     if text.lstrip().startswith("{"):
         return _from_json(history, name, text)
     return _from_markdown(history, name, text)

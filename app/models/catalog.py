@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
 from app.model_names import meant
-from app.models.gguf_check import check_gguf, gguf_file
+from app.models.hub.pasted import Pasted, pasted
+from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for
 from engine.errors import ModelUnusable
@@ -28,7 +30,7 @@ class ModelRecord:
 
     name: str
     source: str  # repository and commit, or the path that was imported
-    licence: str = "unknown"
+    licence: str = ""
     draft: str | None = None
     reference: str | None = None
 
@@ -87,8 +89,6 @@ FIELDS = {
 REQUIRED = ("name", "description", "licence")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 LAYERS = re.compile(r"layers:(\d+)")  # a draft: the first N layers of a GGUF file
-NEEDED_FILES = ("config.json", "tokenizer.json")
-PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +203,9 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
             return found
         if not _looks_like_path(name_or_path):
             raise UnknownModel(name_or_path, (entry.name for entry in here))
+        on_hub = pasted(name_or_path)
+        if on_hub is not None:
+            return _of_repository(catalog, on_hub, name_or_path)
     path = path.absolute()
     shown = Path(os.fsencode(path).decode("utf-8", "replace"))  # history and pages take text only
     return CatalogEntry(shown.name, f"the folder {shown}", path, licence="see the folder")
@@ -213,6 +216,18 @@ def _meant(entries: Sequence[CatalogEntry], asked: str) -> CatalogEntry | None:
     names = {entry.repo: entry for entry in entries if entry.repo} | {e.name: e for e in entries}
     name = meant(asked, [entry.name for entry in entries]) or meant(asked, names)
     return None if name is None else names[name]
+
+
+def _of_repository(catalog: Sequence[CatalogEntry], asked: Pasted, written: str) -> CatalogEntry:
+    """What is here of a repository; raises ModelUnusable."""
+    here = (entry for entry in catalog if entry.repo == asked.repo and entry.folder is not None)
+    found = next((entry for entry in here if asked.tag.lower() in entry.name.lower()), None)
+    if found is None:
+        raise ModelUnusable(
+            f"there is no file or folder {written}, and no such model of {asked.repo} on this "
+            f"machine; get it with: slipstream models pull {shlex.quote(written)}"
+        )
+    return found
 
 
 def _with_recorded(
@@ -230,7 +245,7 @@ def _with_recorded(
                 description=f"from {record.source}",
                 folder=place,
                 draft=record.draft,
-                licence=record.licence,
+                licence=record.licence if record.licence != "unknown" else "",  # older records
                 repo=repo if COMMIT.fullmatch(commit) else None,
             )
         entries[record.name] = replace(known, folder=place)
@@ -342,35 +357,4 @@ def _loadable(settings: Settings, entry: CatalogEntry) -> Path:
             f"the model {entry.name} is not on this machine; "
             f"get it with: slipstream models pull {entry.name}"
         )
-    place = gguf_file(entry.folder)
-    if place is not None:
-        check_gguf(settings, place)
-        return place
-    if not entry.folder.is_dir():
-        raise ModelUnusable(_no_folder(entry.folder))
-    _check_files(entry.folder, {path.name for path in entry.folder.iterdir()})
-    return entry.folder
-
-
-def _no_folder(path: Path) -> str:
-    if path.suffix == ".gguf":
-        return f"there is no file {path}"
-    if path.exists():
-        return f"{path} is neither a GGUF file nor a folder with config.json and *.safetensors"
-    return f"there is no folder {path}"
-
-
-def _check_files(folder: Path, names: set[str]) -> None:
-    suffixes = {Path(name).suffix for name in names}
-    missing = [name for name in NEEDED_FILES if name not in names]
-    if ".safetensors" in suffixes:
-        if missing:
-            raise ModelUnusable(f"the folder {folder} lacks {' and '.join(missing)}")
-        return
-    if pickles := sorted(name for name in names if Path(name).suffix in PICKLE_SUFFIXES):
-        raise ModelUnusable(
-            f"the folder {folder} has its weights as {pickles[0]}, a format that can run code "
-            "when it is opened; get the model as *.safetensors"
-        )
-    lacking = f"{', '.join(missing)} and *.safetensors" if missing else "*.safetensors"
-    raise ModelUnusable(f"the folder {folder} lacks {lacking}")
+    return check_model(settings, entry.folder)

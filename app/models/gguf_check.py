@@ -19,7 +19,9 @@ MOST_REMEMBERED = 200
 SMOKE_TOKENS = 8
 BASE_SECONDS = 60.0
 SLOWEST_READ = 40e6  # bytes a second
-NO_MODEL = re.compile(r"^mmproj|-(?!00001-)\d{5}-of-\d{5}\.gguf$")  # pictures; later parts
+NO_MODEL = re.compile(
+    r"^mmproj|-(?!00001-)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE
+)  # pictures; later parts
 BASE_MEMORY = 4 << 30  # bytes, plus twice the size of the file
 
 
@@ -47,16 +49,21 @@ def gguf_file(place: Path) -> Path | None:
     Of a model split over several files, the first. Raises ModelUnusable where several would do.
     """
     if place.is_file():
-        return place if place.suffix == ".gguf" or is_gguf(place) else None
+        return place if place.suffix.lower() == ".gguf" or is_gguf(place) else None
     if not place.is_dir() or any(place.glob("*.safetensors")):
         return None
-    found = sorted(file for file in place.glob("*.gguf") if not NO_MODEL.search(file.name))
+    found = [file for file in ggufs(place) if not NO_MODEL.search(file.name)]
     if len(found) > 1:
         raise ModelUnusable(
             f"the folder {place} holds {len(found)} GGUF models; give the path of one, such as "
             f"{found[0]}"
         )
     return found[0] if found else None
+
+
+def ggufs(folder: Path) -> list[Path]:
+    """Files of that ending, in any case of letters, by name."""
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".gguf")
 
 
 def is_gguf(file: Path) -> bool:
@@ -99,9 +106,18 @@ def _try(connection: Connection, file: str) -> None:
     try:
         smoke(Path(file), SMOKE_TOKENS)
     except EngineError as error:
-        connection.send(f"{error}; get the file again, or choose another model")
+        connection.send(f"{error}; {_advice(str(error))}")
     else:
         connection.send("")
+
+
+def _advice(error: str) -> str:
+    if "unknown model architecture" in error or "unknown pre-tokenizer" in error:
+        return (
+            "this family is newer than the llama.cpp here: run python -m pip install --upgrade "
+            "llama-cpp-python, or choose another model"
+        )
+    return "get the file again, or choose another model"
 
 
 def _fingerprint(parts: Sequence[GgufHeader]) -> str:

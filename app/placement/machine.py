@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import platform
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, distribution
@@ -10,9 +9,9 @@ from pathlib import Path
 
 from app.files import replace_file
 from app.settings import Settings
-from engine.hardware import limits
 from engine.hardware.limits import this_machine
 from engine.hardware.profile import HardwareProfile, Rates, rates_from
+from engine.platform.cores import usable_cores, usable_threads
 from engine.platform.instructions import instruction_sets
 from engine.request import ModelSpec
 
@@ -22,16 +21,9 @@ CPU_FIELDS = ("model name", "Model", "Hardware", "cpu model")  # x86, ARM boards
 
 def machine_name(device: str, dtype: str, cpu_info: Path = CPU_INFO) -> str:
     """Processor, cores that this process may use, device and number format of the weights."""
-    count = cores()
+    count = usable_threads()
     noun = "core" if count == 1 else "cores"
     return f"{processor(cpu_info)}, {count} {noun}, {device}, {dtype}"
-
-
-def cores() -> int:
-    """Cores that this process may use: a container or ``taskset`` may allow fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def processor(cpu_info: Path = CPU_INFO) -> str:
@@ -106,7 +98,7 @@ def _fingerprint(known: HardwareProfile) -> str:
     """Changes with anything that would change a rate."""
     names = ", ".join(gpu.name for gpu in known.gpus)
     return (
-        f"{known.processor}, {limits.cores():g} cores, {known.ram.total} bytes, {names or 'no GPU'}"
+        f"{known.processor}, {usable_cores():g} cores, {known.ram.total} bytes, {names or 'no GPU'}"
     )
 
 

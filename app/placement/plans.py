@@ -1,6 +1,5 @@
 """Where a model runs on this machine and in which number format: the plan, written into its spec."""
 
-import json
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -9,7 +8,8 @@ from pathlib import Path
 
 from app.placement.machine import known_profile
 from app.settings import Settings
-from engine.errors import ModelUnusable
+from engine.decoder.config import read_config
+from engine.errors import ModelUnusable, TooLarge
 from engine.hardware.checkpoint_sizes import safetensors, stored
 from engine.hardware.footprint import (
     CPU,
@@ -45,7 +45,13 @@ def place(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None = 
     Raises ModelUnusable with both numbers where it has none. Small models stay as they are: no
     first start waits for a look at the machine.
     """
-    spec = replace(spec, exact=settings.exact)
+    spec = replace(spec, exact=settings.exact, context=settings.context or spec.context)
+    wishes = wishes or PlanConstraints()
+    wishes = replace(
+        wishes,
+        context=wishes.context or settings.context,
+        anyway=wishes.anyway or settings.load_anyway,
+    )
     if spec.inflate != 1 or weights_size(Path(spec.folder)) < SMALL:
         return Placed(spec, None)
     if spec.backend not in {TORCH, LLAMA_CPP}:
@@ -53,17 +59,33 @@ def place(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None = 
     machine = usable(known_profile(settings), spec.backend)
     found = plan(machine, candidates(spec), wishes)
     if isinstance(found, Refusal):
-        raise ModelUnusable(found.sentence)
+        raise _too_large(found)
     return Placed(planned(spec, found), found)
 
 
-def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None) -> ModelSpec:
+def _too_large(found: Refusal) -> TooLarge:
+    return TooLarge(
+        f"{found.sentence}; or load it anyway (on the Models tab, or with --load-anyway)"
+    )
+
+
+def context_costs(spec: ModelSpec) -> tuple[tuple[int, int], ...]:
+    """Sizes of a conversation, in tokens, with the bytes that each takes; none where it is unknown."""
+    try:
+        form = candidates(spec).forms[0]
+    except (ModelUnusable, OSError):  # a family of other shapes
+        return ()
+    sizes = [2**power for power in range(11, form.context.bit_length()) if 2**power < form.context]
+    return tuple((size, form.cache(size, 0, 1)) for size in (*sizes, form.context))
+
+
+def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: PlanConstraints) -> ModelSpec:
     elements = sum(count for _, count, _ in safetensors(Path(spec.folder)))
-    wished = FORMATS[wishes.dtype][0] if wishes and wishes.dtype else None
+    wished = FORMATS[wishes.dtype][0] if wishes.dtype else None
     machine = usable(known_profile(settings), TORCH)
-    found = place_hf(machine, spec.name, elements, wished)
+    found = place_hf(machine, spec.name, elements, wished, anyway=wishes.anyway)
     if isinstance(found, Refusal):
-        raise ModelUnusable(found.sentence)
+        raise _too_large(found)
     return replace(spec, device=found.device, dtype=found.dtype)
 
 
@@ -104,8 +126,7 @@ def forms(name: str, place: Path, backend: str) -> tuple[Footprint, ...]:
     """The footprints of one model."""
     if backend == LLAMA_CPP:
         return (_gguf(name, place),)
-    config = json.loads((place / "config.json").read_text(encoding="utf-8"))
-    shape = shape_of(config, str(place))
+    shape = shape_of(read_config(place), str(place))
     held = stored(safetensors(place), shape.layers, tied=shape.tied)
     return tuple(torch_footprint(name, shape, held, dtype, device) for dtype, device in FORMS)
 

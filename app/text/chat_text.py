@@ -13,18 +13,24 @@ from app.text.answer_formats import AnswerFormat, HarmonyFormat, PlainFormat, Re
 from app.text.conversation import ConversationForm, with_ids
 from app.text.detokenizer import Detokenizer
 from app.text.harmony.format import HarmonyTokens, writes_calls
+from app.text.named_templates import NoTemplate, template_source
+from app.text.own_sampling import Own, of_folder, of_gguf
 from app.text.reasoning import markers
 from app.text.reasoning.tags import AnswerStream, joined
-from app.text.template import NO_VARIABLES, ChatTemplate
+from app.text.template import NO_VARIABLES, ChatTemplate, read_json
 from app.text.tools.call_format import DEFAULT_FORM, CallForm
 from app.text.tools.prompt_fallback import tools_in_words
 from app.text.tools.template_inspection import deduced
 from app.text.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
-from engine.errors import InvalidRequest, ModelUnusable
+from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.models.gguf.header import read_header
 from engine.speculation.common_prefix import common_prefix
 
+TURN_MARK = re.compile(
+    r"[<\[#|:]"
+)  # in a text that is a mark; a bare word may be part of an answer
+SHORTEST_END = 4  # characters: a shorter text may be part of an answer
 KEPT = 8  # grammars, one for a set of tools
 _QUESTIONS = "What", "0"  # without a common beginning
 GGUF_SPECIALS = ("bos", "eos", "unknown", "padding", "seperator")  # spelled as in the format
@@ -41,20 +47,69 @@ class ChatText:
     """Text of one model; what people type never becomes a control token."""
 
     def __init__(
-        self, vocabulary: Vocabulary, template: ChatTemplate, stops: Iterable[int]
+        self,
+        vocabulary: Vocabulary,
+        template: ChatTemplate | None,
+        stops: Iterable[int],
+        own_sampling: Own = NO_VARIABLES,
+        *,
+        borrows: bool = False,
     ) -> None:
-        self._vocabulary, self._template = vocabulary, template
+        self.chats = template is not None  # a base model only continues texts
+        self.borrows = borrows  # its template is one that a person chose
+        self.own_sampling = own_sampling  # what the model's maker recommends
+        self._vocabulary, self._template = vocabulary, template or NoTemplate()
         self._control = _control_pattern(vocabulary.control_texts())
         self._harmony = HarmonyTokens.of(vocabulary)
-        self.stop_tokens = self._harmony.stops(stops) if self._harmony else frozenset(stops)
+        self._stops = frozenset(stops)
 
     @classmethod
-    def load(cls, place: Path) -> "ChatText":
-        """From the model's folder or GGUF file; raises ModelUnusable."""
+    def load(cls, place: Path, template: str = "") -> "ChatText":
+        """From the model's folder or GGUF file; raises ModelUnusable, SettingsError.
+
+        ``template`` is the name or the file of one for a model that brings none.
+        """
+        instead = template_source(template) if template else ""
         if place.is_file():
-            return _from_file(place)
+            return _from_file(place, instead)
         vocabulary = FolderVocabulary.load(place)
-        return cls(vocabulary, ChatTemplate.load(place), vocabulary.stop_tokens(place))
+        own = of_folder(read_json(place / "generation_config.json"))
+        found = ChatTemplate.load(place)
+        given = found or (ChatTemplate.load(place, instead) if instead else None)
+        borrows = found is None and given is not None
+        return cls(vocabulary, given, vocabulary.stop_tokens(place), own, borrows=borrows)
+
+    @cached_property
+    def stop_tokens(self) -> frozenset[int]:
+        """Tokens that end an answer: those of the configs, and the one that the template writes."""
+        if self._harmony:
+            return self._harmony.stops(self._stops)
+        ids = self._vocabulary.encode(self._turn_end) if self._turn_end else []
+        return self._stops | set(ids if len(ids) == 1 else ())
+
+    @cached_property
+    def stop_texts(self) -> tuple[str, ...]:
+        """What ends an answer where the template writes several tokens after it."""
+        if self._harmony or not self._turn_end:
+            return ()
+        return (self._turn_end,) if len(self._vocabulary.encode(self._turn_end)) > 1 else ()
+
+    @cached_property
+    def _turn_end(self) -> str:
+        """What the template writes between an answer and the next question: its control text or line."""
+        question, answer, following = (secrets.token_hex(8) for _ in range(3))
+        turns = [("user", question), ("assistant", answer), ("user", following)]
+        try:
+            text = self._template.render([Message(role, content) for role, content in turns])
+        except InvalidRequest:
+            return ""
+        between = text.partition(answer)[2].partition(following)
+        lines = between[0].split("\n") if between[1] else []
+        control = self._control.search(between[0]) if self._control and lines else None
+        if control is not None:
+            return control.group()
+        first = next((line.strip() for line in lines if line.strip()), "")
+        return first if TURN_MARK.search(first) and len(first) >= SHORTEST_END else ""
 
     @property
     def call_form(self) -> CallForm:
@@ -90,6 +145,8 @@ class ChatText:
     @cached_property
     def _template_form(self) -> CallForm | None:
         """How the template writes a call."""
+        if not self.chats:
+            return None
         return deduced(self._template.render, self._control)
 
     @cached_property
@@ -305,15 +362,12 @@ def _control_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
 
-def _from_file(file: Path) -> ChatText:
-    """From the metadata of a GGUF file."""
+def _from_file(file: Path, instead: str) -> ChatText:
+    """From the metadata of a GGUF file; ``instead`` is the template for one that has none."""
     metadata = read_header(file).metadata
-    source = metadata.get("tokenizer.chat_template")
-    if not isinstance(source, str):
-        raise ModelUnusable(
-            f"{file} has no chat template (tokenizer.chat_template); choose an "
-            "instruction-tuned model"
-        )
+    found = metadata.get("tokenizer.chat_template")
+    own = found if isinstance(found, str) and found.strip() else ""
+    source = own or instead
     vocabulary = FileVocabulary(file)
     ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in GGUF_SPECIALS}
     names = {"unknown": "unk", "padding": "pad", "seperator": "sep"}
@@ -322,4 +376,7 @@ def _from_file(file: Path) -> ChatText:
         for name, token in ids.items()
         if isinstance(token, int)
     }
-    return ChatText(vocabulary, ChatTemplate(source, specials, foreign=True), vocabulary.ends)
+    template = ChatTemplate(source, specials, foreign=True) if source else None
+    sampling = of_gguf(metadata)
+    borrows = template is not None and not own
+    return ChatText(vocabulary, template, vocabulary.ends, sampling, borrows=borrows)

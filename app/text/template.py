@@ -57,15 +57,15 @@ class ChatTemplate:
         self._render = _Distant(source, specials) if foreign else _Sandboxed(source, specials)
 
     @classmethod
-    def load(cls, folder: Path) -> "ChatTemplate":
-        """From chat_template.jinja, or else the entry in tokenizer_config.json."""
+    def load(cls, folder: Path, instead: str = "") -> "ChatTemplate | None":
+        """From chat_template.jinja, or else the entry in tokenizer_config.json.
+
+        ``instead`` is the source for a model that has none; None where there is none at all.
+        """
         config = read_json(folder / "tokenizer_config.json")
-        source = _source(folder, config)
-        if source is None:
-            raise ModelUnusable(
-                f"{folder} has no chat template (chat_template.jinja, or chat_template in "
-                "tokenizer_config.json); choose an instruction-tuned model"
-            )
+        source = instead or _source(folder, config)
+        if not source:
+            return None
         names = (name for name in config if name.endswith("_token"))
         texts = ((name, token_text(config[name])) for name in names)
         specials = {name: text for name, text in texts if text is not None}
@@ -251,8 +251,8 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ModelUnusable(f"{path} is not valid JSON: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelUnusable(f"{path} is not valid JSON: {error}; get the model again") from error
     if not isinstance(value, dict):
         raise ModelUnusable(f"{path} holds {type(value).__name__}, not an object")
     return value
@@ -268,12 +268,22 @@ def token_text(value: object) -> str | None:
 def _source(folder: Path, config: dict[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        return _text(path)
     source = config.get("chat_template")
+    if source is None:
+        source = read_json(folder / "chat_template.json").get("chat_template")
     if isinstance(source, list):  # several named templates
-        named = {entry["name"]: entry["template"] for entry in source}
-        source = named.get("default")
+        entries = (entry for entry in source if isinstance(entry, dict))
+        named = {entry.get("name"): entry.get("template") for entry in entries}
+        source = named.get("default", next(iter(named.values()), None))
     return source if isinstance(source, str) else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelUnusable(f"{path} cannot be read ({error}); get the model again") from error
 
 
 def _tojson(

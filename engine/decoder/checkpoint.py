@@ -1,6 +1,5 @@
 """A folder's safetensors files, read tensor by tensor; nothing else is ever opened."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from engine.decoder.config import read_index
 from engine.errors import ModelUnusable
 
-INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 PLAIN_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -25,7 +24,7 @@ class Checkpoint:
         self.folder = folder
         self._shards: dict[str, Any] = {}  # tensor name -> open file
         self.files: list[Path] = []
-        wanted = _index(folder)
+        wanted = read_index(folder)
         for file in sorted(set(wanted.values())) if wanted else [SINGLE]:
             self._open(folder / file)
         if lost := sorted(set(wanted) - set(self._shards)):
@@ -83,28 +82,3 @@ def _absence(file: Path) -> str:
             "is opened; get the model as *.safetensors"
         )
     return f"{file} is missing; download the model again"
-
-
-def _index(folder: Path) -> dict[str, str]:
-    """Tensor name -> file name; empty for a folder with a single file."""
-    index = folder / INDEX
-    if not index.exists():
-        return {}
-    try:
-        content = json.loads(index.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelUnusable(f"{index} cannot be read: {error}") from error
-    found = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(found, dict) or not found:
-        raise ModelUnusable(f"{index} has no weight_map; download the model again")
-    for file in found.values():
-        if (
-            not isinstance(file, str)
-            or file in ("", "..")
-            or Path(file).name != file
-            or "\\" in file
-        ):
-            raise ModelUnusable(f"{index}: {file!r} points outside the model's folder")
-        if not file.endswith(".safetensors"):
-            raise ModelUnusable(f"{index}: {file!r} is no safetensors file")
-    return found

@@ -9,6 +9,7 @@ from typing import Any
 from engine.decoder.families import FAMILIES
 from engine.errors import ModelUnusable
 
+INDEX = "model.safetensors.index.json"
 ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 ACTIVATIONS = ("silu", "swish")
 
@@ -30,7 +31,7 @@ POSITIVE = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta"
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The fields of ``folder``'s config.json; raises ModelUnusable for one that is not safe to use."""
-    config = _parsed(folder / "config.json")
+    config = read_fields(folder / "config.json")
     check_config(str(folder), config)
     return config
 
@@ -63,7 +64,7 @@ def backend_for(place: Path) -> str:
     if place.is_file() or (place.suffix == ".gguf" and not place.is_dir()):
         return "llama_cpp"
     try:
-        config = _parsed(place / "config.json")
+        config = read_fields(place / "config.json")
     except ModelUnusable:
         return "torch"
     return "hf" if foreign(config) else "torch"
@@ -87,20 +88,45 @@ def foreign(config: Mapping[str, Any]) -> str:
 def quantisation(config: Mapping[str, Any]) -> str:
     """The method by which the stored weights were quantised; empty for plain ones."""
     found = config.get("quantization_config")
+    mlx = config.get("quantization")
+    if isinstance(mlx, dict) and mlx.get("bits"):  # MLX's converter writes both
+        return "MLX, for Macs"
     if not found:
         return ""
     return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else "unnamed"
 
 
-def _parsed(file: Path) -> dict[str, Any]:
+def read_fields(file: Path) -> dict[str, Any]:
+    """The fields of a JSON file of a model; raises ModelUnusable with one sentence."""
     try:
         if file.stat().st_size > LARGEST_FILE:
             raise ModelUnusable(f"{file} has {file.stat().st_size} bytes; a config has thousands")
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelUnusable(f"{file} cannot be read: {error}") from error
+        raise ModelUnusable(f"{file} cannot be read ({error}); download the model again") from error
     if not isinstance(found, dict):
         raise ModelUnusable(f"{file} holds no fields; download the model again")
+    return found
+
+
+def read_index(folder: Path) -> dict[str, str]:
+    """Tensor name -> file name; empty for a folder with a single file. Raises ModelUnusable."""
+    index = folder / INDEX
+    if not index.exists():
+        return {}
+    found = read_fields(index).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise ModelUnusable(f"{index} has no weight_map; download the model again")
+    for file in found.values():
+        if (
+            not isinstance(file, str)
+            or file in ("", "..")
+            or Path(file).name != file
+            or "\\" in file
+        ):
+            raise ModelUnusable(f"{index}: {file!r} points outside the model's folder")
+        if not file.endswith(".safetensors"):
+            raise ModelUnusable(f"{index}: {file!r} is no safetensors file")
     return found
 
 

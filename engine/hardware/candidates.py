@@ -10,10 +10,14 @@ from engine.hardware.profile import GIB, HardwareProfile
 from engine.platform.instructions import BFLOAT16
 
 MARGIN = GIB  # of each memory: this program, its libraries, the display, other programs' growth
+TIGHT_MARGIN = 256 * 2**20  # where nothing fits otherwise: this program and its libraries
 SCORED_ROWS = 256  # of all trees of one pass together
+TIGHT_ROWS = 32
+USEFUL = 8192  # tokens of a conversation: below, the draft model goes before more of them go
 LONGEST = 32768  # tokens, unless more is wished: longer prompts take minutes to read
 STREAMED_LONGEST = 8192  # where a longer cache would take the place of layers
 LEAST = 2048
+TIGHT_CONTEXTS = (LEAST, 1024, 512)
 BATCHES = (4, 2, 1)
 _RING = 320 * 2**20  # bytes of reading buffers and libraries for layers that come from disk
 
@@ -33,6 +37,8 @@ class Placement:
     draft: Footprint | None
     context: int
     batch: int
+    rows: int = SCORED_ROWS  # of a tree
+    tight: bool = False  # the least that is of use, with a smaller margin
 
     @property
     def home(self) -> Tier:
@@ -54,27 +60,50 @@ class FittedPlacement:
     needs: tuple[Need, ...]
 
 
-def room_of(profile: HardwareProfile) -> Room:
+def room_of(profile: HardwareProfile, margin: int = MARGIN) -> Room:
     """Bytes that a plan may take of each memory."""
     gpu = profile.gpu
     return {
-        Tier.DEVICE: max(0, gpu.free - MARGIN) if gpu else 0,
-        Tier.RAM: max(0, profile.ram.available - MARGIN),
+        Tier.DEVICE: max(0, gpu.free - margin) if gpu else 0,
+        Tier.RAM: max(0, profile.ram.available - margin),
     }
 
 
 def placements(
     profile: HardwareProfile, model: Candidates, wishes: PlanConstraints
 ) -> Iterator[Placement]:
-    """Every placement that this machine could try: shorter contexts before the draft model goes."""
-    stages = [stage for stage in Stage if profile.gpu or stage not in _ON_GPU]
+    """Every placement that this machine could try: shorter contexts before the draft model goes.
+
+    It goes before the context is shorter than what is useful, but not where layers are streamed.
+    """
+    for stage, form in _ways(profile, model, wishes):
+        twin = _draft_of(stage, form, model.draft) if wishes.draft else None
+        contexts, batches = _ladders(stage, form, wishes)
+        least = 0 if stage in STREAMED else min(USEFUL - SCORED_ROWS, contexts[0])
+        useful = [context for context in contexts if context >= least]
+        for draft in (twin, None) if twin else (None,):
+            for context, batch in product(useful if draft else contexts, batches):
+                yield Placement(stage, form, draft, context, batch)
+
+
+def tight_placements(
+    profile: HardwareProfile, model: Candidates, wishes: PlanConstraints
+) -> Iterator[Placement]:
+    """The smallest that are of use, for a machine on which no other fits: one short conversation."""
+    for stage, form in _ways(profile, model, wishes):
+        most = min(form.context, wishes.context or LEAST)
+        for context in dict.fromkeys(min(tokens, most) for tokens in TIGHT_CONTEXTS):
+            yield Placement(stage, form, None, context, 1, TIGHT_ROWS, tight=True)
+
+
+def _ways(
+    profile: HardwareProfile, model: Candidates, wishes: PlanConstraints
+) -> Iterator[tuple[Stage, Footprint]]:
+    """Stages, best first, each with the forms that it can take."""
     wished = [form for form in model.forms if _wished(form, wishes)]
-    for stage in stages:
-        for form in _preferred(stage, profile, wished):
-            twin = _draft_of(stage, form, model.draft) if wishes.draft else None
-            for draft in (twin, None) if twin else (None,):
-                for context, batch in product(*_ladders(stage, form, wishes)):
-                    yield Placement(stage, form, draft, context, batch)
+    for stage in Stage:
+        if profile.gpu or stage not in _ON_GPU:
+            yield from ((stage, form) for form in _preferred(stage, profile, wished))
 
 
 def _preferred(
@@ -102,11 +131,20 @@ def fit(choice: Placement, room: Room) -> FittedPlacement | None:
     return FittedPlacement(choice, tiers, tuple(need for need in needs if need.bytes))
 
 
+def forced(choice: Placement) -> FittedPlacement:
+    """The placement whatever there is: all layers where passes run, or read from the disk."""
+    tier = Tier.DISK if choice.stage in _FROM_DISK else choice.home
+    tiers = (tier,) * len(choice.form.layers)
+    needs = [*_fixed(choice), *_layers(choice, tiers)]
+    return FittedPlacement(choice, tiers, tuple(need for need in needs if need.bytes))
+
+
 def lack(choice: Placement, room: Room) -> tuple[int, int]:
     """(bytes that the placement needs at least, bytes available) of the memories that it uses."""
     needs = _fixed(choice)
     if choice.stage in _FROM_DISK:
-        return _total(needs, choice.home), room[choice.home]
+        each = ((_total(needs, tier), room[tier]) for tier in {choice.home, Tier.RAM})
+        return max(each, key=lambda both: both[0] - both[1])
     tiers = {choice.home, Tier.RAM} if choice.stage == Stage.SHARED else {choice.home}
     fixed = sum(_total(needs, tier) for tier in tiers)
     return fixed + sum(choice.form.layers), sum(room[tier] for tier in tiers)
@@ -154,8 +192,8 @@ def _ladders(
 def _fixed(choice: Placement) -> list[Need]:
     """Everything but the layers."""
     form, home = choice.form, choice.home
-    shape = (choice.context, SCORED_ROWS, choice.batch)
-    cache, working = form.cache(*shape), form.working(choice.context, SCORED_ROWS)
+    shape = (choice.context, choice.rows, choice.batch)
+    cache, working = form.cache(*shape), form.working(choice.context, choice.rows)
     needs = [
         Need(home, "embedding and head", form.edges(choice.context)),
         Need(home, "keys and values", cache),

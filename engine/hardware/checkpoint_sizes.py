@@ -15,6 +15,9 @@ Tensor = tuple[str, int, int]  # name, elements, bytes
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|blk|h)\.(\d+)\.")
 _EMBEDDING = ("embed_tokens.weight", "token_embd.weight", "wte.weight")
 _HEAD = ("lm_head.weight", "output.weight")
+_UNREADABLE = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error
+)  # fmt: skip
 _LONGEST_HEADER = 100_000_000  # bytes; the format's own limit
 
 
@@ -76,9 +79,16 @@ def _header(file: Path) -> Iterator[Tensor]:
             (length,) = struct.unpack("<Q", opened.read(8))
             # a longer one is cut off, and then it is no JSON
             entries = json.loads(opened.read(min(length, _LONGEST_HEADER)))
+        last = 0
         for name, entry in entries.items():
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
+                last = max(last, end)
                 yield name, prod(entry["shape"]), end - start
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        needed, size = 8 + length + last, file.stat().st_size
+    except _UNREADABLE as error:
         raise ModelUnusable(f"{file}: not a readable safetensors file: {error}") from error
+    if needed > size:
+        raise ModelUnusable(
+            f"{file} is cut off: its tensors need {needed} bytes, it has {size}; get it again"
+        )

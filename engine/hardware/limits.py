@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.hardware.profile import Gpu, HardwareProfile, Ram, Rates
+from engine.platform.cores import control_groups, file_text, usable_cores
 from engine.platform.instructions import instruction_sets
 
 ROOT = Path("/")
@@ -27,7 +28,7 @@ def this_machine(processor: str, models: Path, rates: Rates | None = None) -> Ha
     rates = Rates() if rates is None else rates
     return HardwareProfile(
         processor=processor,
-        cores=cores(),
+        cores=usable_cores(),
         instructions=instruction_sets(),
         ram=ram(),
         gpus=_rated(gpus(), rates),
@@ -75,27 +76,10 @@ def ram(root: Path = ROOT) -> Ram:
     )
 
 
-def cores(root: Path = ROOT) -> float:
-    """Cores that this process may keep busy: its affinity, or a control group's share of time."""
-    allowed = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _count())
-    quotas = (share for folder in _groups(root, "cpu") if (share := _quota(folder)))
-    return min((allowed, *quotas))
-
-
 def parse_meminfo(text: str) -> Mapping[str, int]:
     """Bytes by name."""
     rows = re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)
     return {name: 1024 * int(size) for name, size in rows}
-
-
-def parse_cgroup(text: str) -> Mapping[str, str]:
-    """Path of this process by controller; the empty name is version 2's."""
-    found = {}
-    for line in text.splitlines():
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        found.update(dict.fromkeys(names.split(","), path))
-    return found
 
 
 def parse_nvidia(text: str) -> tuple[Gpu, ...]:
@@ -109,7 +93,7 @@ def parse_nvidia(text: str) -> tuple[Gpu, ...]:
 
 
 def _machine_ram(root: Path) -> Ram:
-    sizes = parse_meminfo(_text(root / "proc/meminfo"))
+    sizes = parse_meminfo(file_text(root / "proc/meminfo"))
     if "MemTotal" in sizes:
         total = sizes["MemTotal"]
         return Ram(total, min(total, sizes.get("MemAvailable", sizes.get("MemFree", 0))))
@@ -120,50 +104,15 @@ def _machine_ram(root: Path) -> Ram:
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    for folder in _groups(root, "memory"):
+    for folder in control_groups(root, "memory"):
         yield folder, _V2 if (folder / _V2[0]).exists() else _V1
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """The control group of this process and those above it, as far as they can be seen."""
-    paths = parse_cgroup(_text(root / "proc/self/cgroup"))
-    top = root / "sys/fs/cgroup"
-    mounts = {"": (top, top / "unified"), controller: (top / controller,)}
-    for name, places in mounts.items():
-        for mount in places:
-            if name in paths and mount.is_dir():
-                # inside a container the outer path does not exist, and the mount is the group
-                inner = mount / paths[name].strip("/")
-                yield from (at for at in (inner, *inner.parents) if at.is_relative_to(mount))
-
-
 def _group_ram(folder: Path, limit: str, usage: str, cached: str) -> Ram | None:
-    most, used = _text(folder / limit).strip(), _text(folder / usage).strip()
+    most, used = file_text(folder / limit).strip(), file_text(folder / usage).strip()
     if not (most.isdigit() and used.isdigit()):  # "max", or no such file
         return None
-    found = re.search(rf"^{cached} (\d+)$", _text(folder / "memory.stat"), re.MULTILINE)
+    found = re.search(rf"^{cached} (\d+)$", file_text(folder / "memory.stat"), re.MULTILINE)
     reclaimable = int(found[1]) if found else 0
     free = int(most) - int(used) + reclaimable
     return Ram(int(most), max(0, min(free, int(most))), f"the control group's {limit}")
-
-
-def _quota(folder: Path) -> float | None:
-    """Cores' worth of time per period; None: no limit."""
-    both = _text(folder / "cpu.max").split()
-    if not both:
-        both = [_text(folder / f"cpu.cfs_{part}_us").strip() for part in ("quota", "period")]
-    if len(both) < 2 or not (both[0].isdigit() and both[1].isdigit() and int(both[1])):
-        return None  # "max", -1, or no such file
-    return int(both[0]) / int(both[1])
-
-
-def _count() -> int:
-    return os.cpu_count() or 1
-
-
-def _text(file: Path) -> str:
-    """Its content; empty where the system has no such file, or does not show it."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

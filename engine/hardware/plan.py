@@ -32,6 +32,7 @@ class PlanConstraints:
     batch: int | None = None  # conversations that answer at once
     backend: str | None = None
     dtype: str | None = None
+    anyway: bool = False  # a plan also where there is too little memory
     draft: bool = True  # use a draft model where one is paired and fits
 
 

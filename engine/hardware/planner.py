@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from engine.drafters import DRAFTERS, describe
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
+    MARGIN,
+    TIGHT_MARGIN,
     FittedPlacement,
     Placement,
     Room,
     fit,
+    forced,
     lack,
     placements,
     room_of,
+    tight_placements,
 )
 from engine.hardware.footprint import BYTES, CPU, CUDA, TORCH
 from engine.hardware.plan import Candidates, Plan, PlanConstraints, Refusal, Stage, Tier
@@ -43,16 +47,20 @@ def plan(
     Raises ModelUnusable when the model has no form of the kind that is wished.
     """
     wishes = wishes or PlanConstraints()
-    room = room_of(profile)
+    room: Room = {}
     least_of: dict[Stage, Placement] = {}  # the last choice of every stage that was tried
-    for choice in placements(profile, model, wishes):
-        found = fit(choice, room)
-        if found is not None:
-            case = Case(found, model, wishes, room, dict(least_of))
-            return _plan(case, _drafter(found, model))
-        least_of[choice.stage] = choice
+    for usual, margin in ((placements, MARGIN), (tight_placements, TIGHT_MARGIN)):
+        room = room_of(profile, margin)
+        for choice in usual(profile, model, wishes):
+            found = fit(choice, room)
+            if found is not None:
+                return _plan(Case(found, model, wishes, room, dict(least_of)))
+            least_of[choice.stage] = choice
     if not least_of:
         raise ModelUnusable(_no_such_form(model, wishes))
+    if wishes.anyway:
+        found = forced(min(least_of.values(), key=lambda choice: _lacking(choice, room)))
+        return _plan(Case(found, model, wishes, room, dict(least_of)))
     return _refusal(model, least_of, room)
 
 
@@ -73,9 +81,9 @@ def _drafter(found: FittedPlacement, model: Candidates) -> str:
     return max(fitting, key=fitting.__getitem__)
 
 
-def _plan(case: Case, drafter: str) -> Plan:
+def _plan(case: Case) -> Plan:
     found = case.found
-    choice = found.choice
+    choice, drafter = found.choice, _drafter(found, case.model)
     return Plan(
         model=case.model.model,
         stage=choice.stage,
@@ -110,15 +118,20 @@ def _no_such_form(model: Candidates, wishes: PlanConstraints) -> str:
     )
 
 
+def _lacking(choice: Placement, room: Room) -> int:
+    needed, free = lack(choice, room)
+    return needed - free
+
+
 def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Refusal:
     """The two numbers of the way that lacks least."""
-    choice = min(tried.values(), key=lambda choice: lack(choice, room)[0] - lack(choice, room)[1])
+    choice = min(tried.values(), key=lambda choice: _lacking(choice, room))
     needed, free = lack(choice, room)
     where = {
         Stage.DEVICE: "on the GPU",
         Stage.SHARED: "on the GPU and in RAM",
         Stage.RAM: "in RAM",
-        Stage.DEVICE_DISK: "on the GPU, even with its layers on disk",
+        Stage.DEVICE_DISK: "on the GPU or in RAM, even with its layers on disk",
         Stage.RAM_DISK: "in RAM, even with its layers on disk",
     }
     sentence = (
@@ -137,7 +150,12 @@ class HfPlacement:
 
 
 def place_hf(
-    profile: HardwareProfile, model: str, elements: int, wished: str | None = None
+    profile: HardwareProfile,
+    model: str,
+    elements: int,
+    wished: str | None = None,
+    *,
+    anyway: bool = False,
 ) -> HfPlacement | Refusal:
     """Device and dtype for ``elements`` weights that transformers loads whole.
 
@@ -158,6 +176,8 @@ def place_hf(
     if found is not None:
         return HfPlacement(CPU, found)
     dtype, least = min(sizes.items(), key=lambda size: size[1])
+    if anyway or least <= room_of(profile, TIGHT_MARGIN)[Tier.RAM]:
+        return HfPlacement(CPU, dtype)
     return Refusal(
         model,
         least,

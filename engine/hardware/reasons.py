@@ -8,6 +8,20 @@ from engine.hardware.footprint import LLAMA_CPP, TORCH
 from engine.hardware.plan import Candidates, PlanConstraints, Reason, Stage, Tier
 from engine.hardware.profile import GIB
 
+TITLES = {  # of a plan's fields, and of its tiers
+    "backend": "Runs with",
+    "dtype": "Numbers",
+    "device": "Passes",
+    "placement": "Layers",
+    "drafter": "Drafting",
+    "draft_model": "Draft model",
+    "context": "Context",
+    "batch": "Conversations",
+    "resident": "Streaming",
+    Tier.DEVICE: "GPU",
+    Tier.RAM: "RAM",
+    Tier.DISK: "Disk",
+}
 _PLACES = {Tier.DEVICE: "on the GPU", Tier.RAM: "in RAM", Tier.DISK: "on disk"}
 
 
@@ -160,6 +174,8 @@ def _context(case: Case) -> str:
     choice = case.choice
     size = choice.form.cache(choice.context, 0, 1)
     each = f"{choice.context} tokens take {gib(size)} of keys and values"
+    if choice.tight:
+        return f"{each}; {_tight(case)}."
     if case.wishes.context and choice.context < case.wishes.context:
         return f"{each}; the {case.wishes.context} that were requested do not fit, or are too many for the model."
     if choice.context == choice.form.context:
@@ -167,6 +183,13 @@ def _context(case: Case) -> str:
     if choice.context < case.longest:
         return f"{each}; a longer one would take the place of layers or of the draft model."
     return f"{each}; ask for more if a conversation needs it."
+
+
+def _tight(case: Case) -> str:
+    needed, free = lack(case.choice, case.room)
+    if needed > free:
+        return f"loaded as was asked, though {gib(needed)} are needed and {gib(free)} are free"
+    return "memory is short: close other programs for a longer one"
 
 
 def _batch(case: Case) -> str:

@@ -65,7 +65,7 @@ def shape_of(config: Mapping[str, Any], place: str) -> ModelShape:
             tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
             experts=experts,
         )
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise ModelUnusable(f"{place}: config.json does not give {error}") from error
 
 

@@ -73,14 +73,10 @@ class PromptReader:
         with self.reading(running):
             return running.drafter.prefill(running.context)
 
-    def _feed(self, running: RunningRequest, at: int) -> Scores | None:
+    def _feed(self, running: RunningRequest, at: int) -> None:
         """Up to the token before the last one, which is the root of the first tree."""
         chunk = running.ids[at : min(at + PROMPT_CHUNK, len(running.ids) - 1)]
-        length, last = running.length, at + len(chunk) == len(running.ids) - 1
-        states = self._backoff.feed(running.slot, chunk, length.prompt_rows if last else 0)
-        if states is not None:
-            length.prompt(running.context, states)
-        return None
+        self._backoff.feed(running.slot, chunk)
 
     def _score(self, running: RunningRequest, at: int) -> Scores | None:
         """Rows with their logits, up to the last token: what each says of the token after it."""

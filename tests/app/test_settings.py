@@ -1,5 +1,6 @@
 """Where state lives, and what is said when it cannot live there."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from app.errors import SettingsError
 from app.settings import (
+    PAGE_FILES,
     POCKET,
     QUIET,
     REAL,
@@ -15,6 +17,7 @@ from app.settings import (
     load_settings,
     prepare_home,
     tame_libraries,
+    without_odd_variables,
 )
 
 
@@ -144,9 +147,85 @@ def test_a_home_that_cannot_be_used_is_one_sentence(tmp_path):
     assert str(tmp_path / "file") in str(caught.value)
 
 
-def test_libraries_are_silenced_for_this_process_and_its_children(monkeypatch):
-    for name in QUIET:
+def test_libraries_are_silenced_for_this_process_and_its_children(monkeypatch, tmp_path):
+    for name in (*QUIET, PAGE_FILES):
         monkeypatch.setenv(name, "noisy")  # so that it is put back afterwards
-    tame_libraries()
+    tame_libraries(Settings(home=tmp_path))
     command = [sys.executable, "-c", "import os; print(os.environ['GRADIO_ANALYTICS_ENABLED'])"]
     assert subprocess.check_output(command, text=True).strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:1"),
+        ("https_proxy", ":::"),
+        ("SSL_CERT_FILE", "/nowhere.pem"),
+        ("SSLKEYLOGFILE", "/nowhere/keys"),
+        ("GRADIO_SERVER_PORT", "many"),
+        ("HF_HUB_DOWNLOAD_TIMEOUT", "soon"),
+        ("MPLBACKEND", "nonsense"),
+    ],
+)
+def test_what_libraries_break_on_is_out_of_their_sight_and_comes_back(monkeypatch, name, value):
+    """A proxy that Gradio cannot use kept the page from starting, which asks nobody."""
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GRADIO_TEMP_DIR", "/kept")
+    with without_odd_variables():
+        assert name not in os.environ
+        assert os.environ["GRADIO_TEMP_DIR"] == "/kept"
+    assert os.environ[name] == value
+
+
+@pytest.fixture
+def homeless(monkeypatch, tmp_path):
+    """A user whom the system does not know, with a temporary folder."""
+    monkeypatch.delenv("HOME", raising=False)
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_user_without_a_home_gets_a_temporary_one(homeless):
+    settings = load_settings({})
+    assert settings.home.parent == homeless
+    assert settings.home_is_temporary
+    prepare_home(settings)
+    assert settings.logs.is_dir()
+
+
+def test_a_temporary_home_of_somebody_else_is_not_entered(homeless, monkeypatch):
+    settings = load_settings({})
+    settings.home.mkdir()
+    monkeypatch.setattr("os.getuid", lambda: 4242)
+    with pytest.raises(SettingsError, match="belongs to another user"):
+        prepare_home(settings)
+
+
+def test_folders_that_are_nice_to_have_may_be_missing(tmp_path):
+    for name in ("logs", "models"):
+        (tmp_path / name).touch()
+    prepare_home(Settings(home=tmp_path))
+
+
+def test_another_users_config_is_none_of_ours(monkeypatch):
+    def denied(self, **_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    monkeypatch.setattr("os.path.exists", lambda file: False)
+    assert load_settings({}).port == 7860
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("", "https://huggingface.co"),
+        ("hf-mirror.com", "https://hf-mirror.com"),
+        ("http://127.0.0.1:8/", "http://127.0.0.1:8"),
+    ],
+)
+def test_a_mirror_is_named_with_or_without_https(given, used):
+    assert load_settings({"HF_ENDPOINT": given}).hub == used

@@ -62,6 +62,7 @@ def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [*COMMAND, *arguments],
         cwd=home,
         env=environment(home),
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=60,

@@ -43,8 +43,13 @@ def another(browser: Browser, path: str) -> Iterator[Browser]:
 
 
 @contextmanager
-def visiting(browser: Browser, app: Application, **options: Any) -> Iterator[Page]:
-    """The open page; at the end, nothing may have left this machine or gone wrong in it."""
+def visiting(
+    browser: Browser, app: Application, *, script: str = "", **options: Any
+) -> Iterator[Page]:
+    """The open page; at the end, nothing may have left this machine or gone wrong in it.
+
+    ``script`` runs before those of the page.
+    """
     complaints: list[str] = []
     local = (app.address, "data:", f"blob:{app.address}")
     context = browser.new_context(
@@ -56,6 +61,7 @@ def visiting(browser: Browser, app: Application, **options: Any) -> Iterator[Pag
     context.on("weberror", lambda error: complaints.append(str(error.error)))
     try:
         page = context.new_page()
+        page.add_init_script(script)
         page.goto(app.address)
         page.wait_for_selector("#page.ready")
         yield page

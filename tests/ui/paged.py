@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from app.chat.assistant import Assistant
+from app.text.chat_text import ChatText
 from app.worker.child import Entry
 from tests.app import fake_engine
-from tests.app.assisted import assisted
+from tests.app.assisted import TEXT, assisted
 from ui.chat.actions import ACTIONS
 from ui.chat.command import ChatCommand
 from ui.chat.page_session import Pages, PageSession
@@ -63,9 +64,9 @@ class Page:
 
 @asynccontextmanager
 async def opened(
-    folder: Path, entry: Entry = fake_engine.parrot
+    folder: Path, entry: Entry = fake_engine.parrot, *, text: ChatText = TEXT
 ) -> AsyncIterator[tuple[Page, Callable[[], Page], Assistant]]:
-    async with assisted(folder, entry) as assistant:
+    async with assisted(folder, entry, text=text) as assistant:
         pages, made = Pages(assistant, ACTIONS), []
 
         def another() -> Page:

@@ -2,8 +2,13 @@
 
 import base64
 import json
+import shutil
+from dataclasses import replace
 from typing import ClassVar
 
+import pytest
+
+from app.request import AGAIN
 from app.text.chat_text import ChatText
 from app.text.template import NO_VARIABLES, ChatTemplate
 from app.text.vocabulary import FolderVocabulary
@@ -12,6 +17,7 @@ from tests.app import fake_engine
 from tests.app.assisted import POCKET
 from tests.app.asynchronous import asynchronous
 from tests.ui.paged import Page, opened
+from ui.chat.command import Settings
 
 
 def attached(page: Page) -> list[str]:
@@ -175,3 +181,39 @@ async def test_the_chosen_thinking_reaches_the_template(tmp_path):
             await page.answered(count)
             assert ({"enable_thinking"} in text.noted) == (thinking == "off")
             text.noted.clear()
+
+
+class TestSamplingOfTheModelsOwn:
+    def test_what_nobody_chose_is_the_models(self):
+        options = Settings(temperature=0.3).options(100)
+        assert options.temperature == 0.3
+        assert options.unset == {"top_p", "top_k", "min_p", "repeat"}
+
+    @pytest.mark.parametrize(
+        ("settings", "own", "changed"),
+        [
+            ({}, {}, {"temperature": AGAIN}),
+            ({}, {"top_k": 20}, {"temperature": AGAIN}),
+            ({}, {"temperature": 0.6}, {}),  # another answer by itself
+            ({"temperature": 0.5}, {}, {}),
+            ({"temperature": 0}, {}, {}),  # as a person wants it
+            ({"seed": 7}, {}, {"seed": 9}),
+        ],
+    )
+    def test_again_gives_another_answer(self, settings, own, changed):
+        """The default was greedy: again repeated the answer word for word."""
+        usual = Settings.model_validate(settings).options(100)
+        found = usual.another(own, versions=2)
+        assert found == replace(usual, **changed, unset=usual.unset - {*changed})
+
+    @asynchronous
+    async def test_a_base_model_continues_and_offers_templates(self, tmp_path):
+        folder = tmp_path / "base"
+        shutil.copytree(POCKET, folder)
+        (folder / "chat_template.jinja").unlink()
+        async with opened(tmp_path, text=ChatText.load(folder)) as (page, _, _assistant):
+            page.do("hello")
+            await page.until(lambda: "continues your text" in page.regions["notice"])
+            assert "None: continue my text" in page.regions["pickers"]
+            page.do("send", text="Once upon a time")
+            await page.answered(1)

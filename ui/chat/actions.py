@@ -2,18 +2,19 @@
 
 import asyncio
 
-from app.chat.attachments import compose, read_attachment, split
+from app.chat.attachments import compose, read_attachment, split, titled
 from app.chat.reply import RunningReply
 from app.errors import AppError, UnknownConversation
 from app.history import transfer
 from app.history.records import Conversation, Preset
-from app.request import ReplyOptions
+from app.request import SAMPLING, ReplyOptions
 from engine.errors import EngineError, InvalidRequest
 from engine.request import AUTO
-from ui.chat import transcript
-from ui.chat.command import SAMPLING, ChatCommand
+from ui.chat.command import ChatCommand
 from ui.chat.page_session import Actions, PageSession
 from ui.chat.view import WINDOW
+
+CONTINUED = 256  # tokens that a base model writes at once: nothing else may end its text
 
 
 async def hello(session: PageSession, command: ChatCommand) -> None:
@@ -33,7 +34,8 @@ async def refresh(session: PageSession, _: ChatCommand) -> None:
     """Read everything again that others may have changed."""
     state, assistant = session.state, session.assistant
     state.facts, state.model = assistant.facts, assistant.entry.name
-    state.loading = assistant.loading
+    state.loading, state.text = assistant.loading, assistant.loaded.text
+    state.template = assistant.settings.chat_template
     state.thinking = await asyncio.to_thread(lambda: assistant.loaded.text.thinking)
     state.models = [one for one in assistant.models() if one.visible and one.folder is not None]
     await session.list_conversations()
@@ -123,10 +125,12 @@ async def edit(session: PageSession, command: ChatCommand) -> None:
 
 
 async def again(session: PageSession, command: ChatCommand) -> None:
-    """Add a version of an answer."""
+    """Add another version of an answer."""
     conversation = _current(session)
     _check_free(session)
-    options, which = _options(session), command.id or None
+    which, own = command.id or None, session.assistant.loaded.text.own_sampling
+    versions = len(session.state.siblings.get(command.id, ())) or 1
+    options = _options(session).another(own, versions)
     await _started(session, await session.assistant.regenerate(conversation.id, options, which))
 
 
@@ -272,6 +276,13 @@ async def switch(session: PageSession, command: ChatCommand) -> None:
     session.load(command.name)
 
 
+async def template(session: PageSession, command: ChatCommand) -> None:
+    """Chat with a base model by a template of that name, or only continue texts."""
+    _check_free(session)
+    await session.assistant.use_template(command.name)
+    session.pages.changed()
+
+
 async def _started(session: PageSession, reply: RunningReply) -> None:
     conversation = _current(session).id
     await session.open(conversation)
@@ -282,7 +293,7 @@ async def _started(session: PageSession, reply: RunningReply) -> None:
 
 async def _begin(session: PageSession, content: str) -> Conversation:
     history = session.assistant.history
-    title = transcript.title(content)
+    title = titled(content)
     return await asyncio.to_thread(history.create_conversation, title, session.state.system)
 
 
@@ -326,6 +337,8 @@ def _check_arrived(command: ChatCommand) -> None:
 def _options(session: PageSession) -> ReplyOptions:
     """The settings as options; a speed mode that this model lacks becomes auto for this answer."""
     settings, facts = session.state.settings, session.assistant.facts
+    if not session.assistant.loaded.text.chats and settings.max_tokens is None:
+        settings = settings.model_copy(update={"max_tokens": CONTINUED})
     if settings.mode not in (AUTO, *facts.drafters):
         settings = settings.model_copy(update={"mode": AUTO})
     return settings.options(facts.context)
@@ -362,4 +375,5 @@ ACTIONS: Actions = {
     "preset-use": use_preset,
     "preset-delete": delete_preset,
     "model": switch,
+    "template": template,
 }

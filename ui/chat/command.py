@@ -7,12 +7,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.request import AS_TAUGHT, ReplyOptions, Thinking
+from app.request import AS_TAUGHT, SAMPLING, ReplyOptions, Thinking
 from engine.errors import InvalidRequest
 from engine.request import AUTO
 from ui.tab import Command
-
-SAMPLING = frozenset({"temperature", "top_p", "top_k", "min_p", "repeat"})  # kept in presets
 
 
 class Settings(BaseModel):
@@ -21,11 +19,11 @@ class Settings(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
     mode: str = AUTO
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repeat: float = 1.0
+    temperature: float | None = None  # None, here and below: the model's own
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repeat: float | None = None
     max_tokens: int | None = None  # None: half of the context
     seed: int | None = None
     look: Literal["auto", "markdown", "text"] = "auto"
@@ -37,7 +35,8 @@ class Settings(BaseModel):
         return ReplyOptions(
             max_tokens=self.max_tokens or max(1, context // 2),
             drafter=self.mode,
-            **self.model_dump(include={*SAMPLING, "seed", "thinking"}),
+            unset=frozenset(name for name in SAMPLING if getattr(self, name) is None),
+            **self.model_dump(include={*SAMPLING, "seed", "thinking"}, exclude_none=True),
         )
 
 

@@ -6,6 +6,8 @@ from html import escape
 from app.chat.attachments import Attachment
 from app.models.catalog import CatalogEntry
 from app.request import AS_TAUGHT, Thinking
+from app.text.chat_text import ChatText
+from app.text.named_templates import TEMPLATES
 from engine.request import AUTO, ModelFacts
 from ui.chat.caption import mode_name
 from ui.widgets import icon, options, sentence
@@ -69,6 +71,17 @@ def _thinking(offered: Sequence[Thinking]) -> str:
     return (
         '<label title="How much the model thinks before it answers">'
         f'<span>Thinking</span><select id="thinking" data-setting="thinking">{amounts}</select></label>'
+    )
+
+
+def templates(text: ChatText | None, chosen: str) -> str:
+    """The choice of a chat template, for a model that brings none. HTML."""
+    if text is None or (text.chats and not text.borrows):
+        return ""
+    names = options(("", *TEMPLATES), chosen, shown=lambda name: name or "None: continue my text")
+    return (
+        '<label title="How a conversation is written for this model, which brings no way of its own">'
+        f'<span>Template</span><select id="template" data-do="template">{names}</select></label>'
     )
 
 

@@ -12,7 +12,7 @@ _RANGES = (
     ("repeat", "Repeat penalty", "Makes repeated tokens less likely; 1 is off", 1, 2, 0.05),
 )
 _NUMBERS = (
-    ("top_k", "Top k", "Number of tokens to sample from; 0 is off", "0"),
+    ("top_k", "Top k", "Number of tokens to sample from; 0 is off", ""),
     ("max_tokens", "Longest answer", "In tokens; empty is half of the context", ""),
     ("seed", "Seed", "The same number gives the same answer; empty is random", ""),
 )

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from html import escape
 
+from app.models.downloads.partial_file import shown_bytes
 from app.models.library.fit import Fit
-from ui.widgets import gib, icon
+from ui.widgets import icon
 
 PLAIN_BELOW = 100_000_000  # parameters: models this small write plain text, and do small chores
 
@@ -39,8 +40,10 @@ _PROBLEM = (
 )
 
 _SENTENCE = "Correct the mistakes: She go to school every days and he don't likes it."
-_LIST = "Give me a packing list for three days at the sea."
-_CLASS = "Write a Python class Stack with push, pop and peek, and an example of its use."
+_TIPS = "Give me three tips for sleeping better."
+_FUNCTION = (
+    "Write a Python function that returns the larger of two numbers, and an example of its use."
+)
 
 OF_POCKET = (
     Suggestion("Rename a variable", "Most of the answer is a copy: drafts are nearly free.", _CODE),
@@ -50,9 +53,9 @@ OF_POCKET = (
 
 
 SUGGESTIONS = (
-    Suggestion("Write a Python class", "The example repeats the names of the class.", _CLASS),
     Suggestion("Correct a sentence", "Most of the answer is a copy of the question.", _SENTENCE),
-    Suggestion("Pack for the sea", "Lists repeat their own words.", _LIST),
+    Suggestion("Sleep better", "Three tips, as a list.", _TIPS),
+    Suggestion("Write a function", "A line of Python, and an example of its use.", _FUNCTION),
 )
 
 
@@ -82,7 +85,7 @@ def _offer(better: Fit | None) -> str:
     return (
         f'<section class="offer" data-name="{name}" aria-label="A better model">'
         f"<p><b>Best for this computer: {name}</b>"
-        f"<span>{gib(better.size)} to download, with everything it drafts with</span></p>"
+        f"<span>{shown_bytes(better.size)} to download, with everything it drafts with</span></p>"
         '<button type="button" class="soft" data-do="models">See models</button>'
         '<button type="button" class="act" data-do="dismiss" aria-label="Not now" title="Not now">'
         f"{icon('cross')}</button></section>"

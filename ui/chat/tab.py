@@ -6,7 +6,7 @@ import gradio as gr
 from typing_extensions import override
 
 from app.chat.assistant import Assistant
-from ui.chat import composer
+from ui.chat import composer, markdown
 from ui.chat import settings_panel as panel
 from ui.chat.actions import ACTIONS
 from ui.chat.command import ChatCommand
@@ -43,11 +43,6 @@ _TOP = f"""
 <p id="title"></p>
 <button type="button" class="act" data-do="panel" aria-label="Settings" title="Settings">{icon("sliders")}</button>
 """
-_LATEX: list[dict[str, str | bool]] = [
-    {"left": "$$", "right": "$$", "display": True},
-    {"left": "\\[", "right": "\\]", "display": True},
-    {"left": "\\(", "right": "\\)", "display": False},
-]
 
 
 class ChatTab(Tab):
@@ -105,10 +100,9 @@ def _rows() -> gr.Chatbot:
         buttons=[],  # the row under an answer has one that copies its source
         sanitize_html=True,
         allow_tags=False,
-        reasoning_tags=[("<think>", "</think>")],
         group_consecutive_messages=False,
         feedback_options=None,
-        latex_delimiters=_LATEX,
+        latex_delimiters=markdown.DELIMITERS,
         placeholder=" ",
         autoscroll=False,  # chat.js follows the end, and stops when a person scrolls
     )

@@ -1,6 +1,5 @@
 """The message list as Gradio's message values: pure functions."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -9,19 +8,13 @@ from typing import Any
 from app.chat.attachments import Attachment, split
 from app.history.records import AnswerFacts, StoredMessage
 from app.request import PartialAnswer
+from app.text.reasoning.tags import split_reasoning
+from ui.chat import markdown
 from ui.chat.caption import caption
 from ui.widgets import icon
 
 Row = dict[str, Any]
 Siblings = Mapping[str | None, Sequence[str]]  # by parent, where there are several
-
-_TITLE_LENGTH = 60
-# Not in code, and not between two prices: no space inside, no digit after it.
-_DOLLARS = re.compile(
-    r"(?P<code>```.*?(?:```|\Z)|`[^`\n]*`|\$\$.*?(?:\$\$|\Z))"
-    r"|(?<![\\$\w])\$(?P<formula>[^\s$](?:[^$\n]{0,200}[^\s$\\])?)\$(?![$\w])",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +56,19 @@ def answering(written: PartialAnswer, look: Appearance) -> list[Row]:
     state = f"Writing · {written.tokens:,} tokens" if written.text else "Reading"
     source = _overlay(written.text, written.spans) if look.overlay else ""
     note = _note(f'<p class="running">{state}</p>', source)
-    return [_answer(written.text, look), note] if written.text else [note]
+    return [*_answer(written.text, look), note]
 
 
 def earlier(hidden: int) -> Row:
     """A button that shows the ``hidden`` earlier messages."""
     text = f'<button type="button" class="quiet" data-do="earlier">Show {hidden:,} earlier</button>'
-    return {"role": "assistant", "content": [_html(f'<div class="earlier">{text}</div>')]}
+    return _said(_html(f'<div class="earlier">{text}</div>'))
 
 
 def _limit() -> Row:
     """A line above the first message that fits the context."""
     text = "The messages above no longer fit the context; the model does not see them."
-    return {"role": "assistant", "content": [_html(f'<p class="limit" role="note">{text}</p>')]}
-
-
-def title(text: str) -> str:
-    """A conversation's name: the start of its first message."""
-    files, words = split(text)
-    line = " ".join(words.split()) or ", ".join(file.name for file in files)
-    return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
-
-
-def formulas(text: str) -> str:
-    """Markdown with formulas between single dollars in the form that Gradio renders."""
-    return _DOLLARS.sub(lambda m: m["code"] or f"\\({m['formula']}\\)", text)
+    return _said(_html(f'<p class="limit" role="note">{text}</p>'))
 
 
 def act(do: str, label: str, key: str, *, shape: str, text: str = "") -> str:
@@ -117,11 +98,25 @@ def _file(file: Attachment) -> str:
     )
 
 
-def _answer(text: str, look: Appearance) -> Row:
-    """The model's text, exactly as written or as Markdown."""
-    plain = f'<div class="plain">{escape(text)}</div>'
-    part = _html(plain) if look.plain else {"type": "text", "text": formulas(text)}
+def _answer(text: str, look: Appearance) -> list[Row]:
+    """The model's text, exactly as written or as Markdown; its reasoning folds."""
+    if look.plain:
+        return [_said(_html(f'<div class="plain">{escape(text)}</div>'))] if text.strip() else []
+    reasoning, said = split_reasoning(text)
+    made = []
+    if reasoning and reasoning.strip():
+        status = "pending" if said is None else "done"
+        metadata = {"title": "Reasoning", "status": status}
+        made.append(_said(_markdown(reasoning)) | {"metadata": metadata})
+    return [*made, _said(_markdown(said))] if said and said.strip() else made
+
+
+def _said(part: Row) -> Row:
     return {"role": "assistant", "content": [part]}
+
+
+def _markdown(text: str) -> Row:
+    return {"type": "text", "text": markdown.shown(text)}
 
 
 def _answered(
@@ -135,7 +130,7 @@ def _answered(
     source = _overlay(message.content, facts.spans if facts else ())
     below = f'<div class="acts">{acts}{choice}</div>{caption(facts, message.finish_reason)}'
     note = _note(below, source)
-    return [_answer(message.content, look), note] if message.content.strip() else [note]
+    return [*_answer(message.content, look), note]
 
 
 def _choice(message: StoredMessage, siblings: Siblings) -> str:
@@ -163,8 +158,7 @@ def _overlay(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _note(html: str, attributes: str = "") -> Row:
-    value = f'<div class="caption"{attributes}>{html}</div>'
-    return {"role": "assistant", "content": [_html(value)]}
+    return _said(_html(f'<div class="caption"{attributes}>{html}</div>'))
 
 
 def _html(value: str) -> Row:

@@ -9,6 +9,7 @@ from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
 from app.models.catalog import CatalogEntry
 from app.models.library.fit import Fit
 from app.request import PartialAnswer, Thinking
+from app.text.chat_text import ChatText
 from engine.request import ModelFacts
 from ui.chat import composer, transcript
 from ui.chat.command import Settings
@@ -29,6 +30,8 @@ class ChatState:
     facts: ModelFacts
     models: Sequence[CatalogEntry] = ()
     model: str = ""
+    text: ChatText | None = None  # of the model: whether it chats, and how it samples
+    template: str = ""  # with which a base model chats
     thinking: Sequence[Thinking] = ()  # reasoning efforts that the model supports
     conversations: Sequence[Conversation] = ()
     presets: Sequence[Preset] = ()
@@ -74,7 +77,8 @@ def values(state: ChatState) -> Values:
         "welcome": "" if state.conversation or state.written else _welcome(state),
         "notice": _notice(state),
         "chips": composer.chips(state.attachments),
-        "pickers": composer.pickers(state.models, state.model, state.facts, state.thinking),
+        "pickers": composer.pickers(state.models, state.model, state.facts, state.thinking)
+        + composer.templates(state.text, state.template),
         "presets": presets(state.presets),
         **running_values(state),
     }
@@ -112,7 +116,15 @@ def _stored_rows(state: ChatState) -> list[transcript.Row]:
 def _notice(state: ChatState) -> str:
     if state.loading:
         return f'<p role="status">Loading {escape(state.loading)} …</p>'
-    return f'<p role="alert">{escape(sentence(state.notice))}</p>' if state.notice else ""
+    if state.notice:
+        return f'<p role="alert">{escape(sentence(state.notice))}</p>'
+    return _CONTINUES if state.text is not None and not state.text.chats else ""
+
+
+_CONTINUES = (
+    '<p role="status">This model has no chat template: it continues your text. To chat with it, '
+    "choose a template below.</p>"
+)
 
 
 def _used(state: ChatState) -> int:
@@ -136,6 +148,7 @@ def _script_state(state: ChatState) -> str:
         "serial": state.serial,
         "taken": state.taken,
         "once": state.once,
+        "own": dict(state.text.own_sampling) if state.text is not None else {},
     }
     return f'<div data-state="{escape(json.dumps(data))}"></div>'
 

@@ -7,6 +7,7 @@ from html import escape
 from app.bench.compare.race import LaneResult, LiveLane, Race
 from app.bench.measure import Difference
 from engine.request import AUTO
+from ui.chat import markdown
 from ui.chat.caption import mode_name
 from ui.compare.plots import plots
 from ui.history.charts import percent, times
@@ -115,6 +116,14 @@ def _pace(results: Sequence[LaneResult]) -> str:
     if slow < 0.95:
         return f"Each lane's median run, {1 / slow:.1f} times faster than it was."
     return "Each lane's median run, as fast as it was."
+
+
+def answers(race: Race | None) -> str:
+    """What the lanes wrote, with its formulas drawn; nothing where it has none. Markdown."""
+    results = race.results if race is not None else ()
+    texts = dict.fromkeys("".join(one.text for one in each.shown.passes) for each in results)
+    drawn = [text for text in map(markdown.shown, texts) if markdown.has_formulas(text)]
+    return "\n\n---\n\n".join(drawn)
 
 
 def verdict(race: Race | None) -> str:

@@ -1,10 +1,14 @@
 """The Compare tab: one prompt plain and in speed modes, and a benchmark of this machine."""
 
+from typing import Any
+
+import gradio as gr
 from typing_extensions import override
 
 from app.bench.compare.benchmark import Benchmark, BenchmarkOptions
 from app.bench.compare.service import BenchmarkService
 from app.chat.assistant import Assistant
+from ui.chat import markdown
 from ui.compare import benchmark, race
 from ui.compare.form import CompareCommand, form
 from ui.tab import Tab, Values, View
@@ -18,7 +22,18 @@ class CompareTab(Tab):
     """One BenchmarkService for all pages; a measurement continues when a page is closed."""
 
     name = "Compare"
-    regions = ("form", "act", "status", "lanes", "verdict", "bench", "measure", "progress", "saved")
+    regions = (
+        "form",
+        "act",
+        "status",
+        "lanes",
+        "answers",
+        "verdict",
+        "bench",
+        "measure",
+        "progress",
+        "saved",
+    )
     styles = ("compare.css",)
     scripts = ("compare.js",)
     commands = CompareCommand
@@ -27,6 +42,12 @@ class CompareTab(Tab):
         super().__init__(assistant)
         self._service = BenchmarkService(assistant)
         assistant.when_switching(self._service.change)
+
+    @override
+    def region(self, name: str, place: str) -> Any:
+        if name == "answers":
+            return gr.Markdown("", elem_id=place, latex_delimiters=markdown.DELIMITERS)
+        return super().region(name, place)
 
     @override
     def view(self) -> "ComparePage":
@@ -70,6 +91,7 @@ class ComparePage(View[CompareCommand]):
             "act": self._row("Race", "race", running=racing),
             "status": race.status(service.race, busy=racing, waiting=waiting),
             "lanes": race.lanes(service.race, busy=racing),
+            "answers": race.answers(service.race),
             "verdict": race.verdict(service.race),
             "bench": benchmark.INTRODUCTION,
             "measure": self._row("Benchmark my machine", "benchmark", running=measuring),

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from html import escape
 
+from app.models.downloads.partial_file import shown_bytes
 from app.setup.checks import Finding, MachineView
 from engine.hardware.profile import HardwareProfile
-from ui.widgets import bar, button, gib, notice, sentence
+from ui.widgets import bar, button, notice, sentence
 
 Figure = tuple[str, str, str]  # value, label, and HTML below
 
@@ -36,14 +37,16 @@ def _has(profile: HardwareProfile) -> Iterator[Figure]:
         yield "None", "GPU that CUDA knows", ""
     cores = f"{profile.cores:g} {'core' if profile.cores == 1 else 'cores'}"
     yield cores, profile.processor, f"<small>{escape(kinds or 'no vector instructions')}</small>"
-    yield gib(profile.disk_free), "free where models go", ""
+    yield shown_bytes(profile.disk_free), "free where models go", ""
 
 
 def _memory(what: str, free: int, total: int, more: str) -> Figure:
     taken = (total - free) / max(total, 1)
-    drawn = bar([("fill", taken, f"{gib(total - free)} in use")], f"{taken:.0%} of {what} in use")
+    drawn = bar(
+        [("fill", taken, f"{shown_bytes(total - free)} in use")], f"{taken:.0%} of {what} in use"
+    )
     below = f"{drawn}<small>{escape(more)}</small>" if more else drawn
-    return gib(free), f"{what} free, of {gib(total)}", below
+    return shown_bytes(free), f"{what} free, of {shown_bytes(total)}", below
 
 
 def _speed(profile: HardwareProfile) -> str:
@@ -51,28 +54,26 @@ def _speed(profile: HardwareProfile) -> str:
     if rates.memory is None:
         return "<p>Not measured on this machine yet. It takes some seconds.</p>"
     rows = [
-        ("Reads memory", rates.memory, "GB/s"),
-        ("Multiplies, float32", rates.matrix, "GFLOP/s"),
-        ("Reads the disk, nothing cached", rates.disk, "GB/s"),
+        ("Reads memory", _read(rates.memory)),
+        ("Multiplies, float32", _multiplied(rates.matrix)),
+        ("Reads the disk, nothing cached", _read(rates.disk)),
     ]
     for gpu in profile.gpus:
         rows += [
-            (f"{gpu.name} copies", gpu.copy_rate, "GB/s"),
-            (f"{gpu.name} multiplies, bfloat16", gpu.matrix_rate, "GFLOP/s"),
-            (f"{gpu.name} is fed", gpu.upload_rate, "GB/s"),
+            (f"{gpu.name} copies", _read(gpu.copy_rate)),
+            (f"{gpu.name} multiplies, bfloat16", _multiplied(gpu.matrix_rate)),
+            (f"{gpu.name} is fed", _read(gpu.upload_rate)),
         ]
-    shown = "".join(
-        f"<div><dt>{escape(what)}</dt><dd>{_rate(rate, unit)}</dd></div>"
-        for what, rate, unit in rows
-    )
+    shown = "".join(f"<div><dt>{escape(what)}</dt><dd>{rate}</dd></div>" for what, rate in rows)
     return f'<dl class="pairs">{shown}</dl>'
 
 
-def _rate(rate: float | None, unit: str) -> str:
-    if rate is None:
-        return "not measured"
-    value = rate / 1e9
-    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.1f} {unit}"
+def _read(rate: float | None) -> str:
+    return "not measured" if rate is None else f"{shown_bytes(rate)}/s"
+
+
+def _multiplied(rate: float | None) -> str:
+    return "not measured" if rate is None else f"{rate / 1e9:,.1f} GFLOP/s"
 
 
 def _figures(figures: Iterable[Figure]) -> str:

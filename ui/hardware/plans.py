@@ -3,25 +3,15 @@
 from collections.abc import Container, Iterable, Sequence
 from html import escape
 
+from app.models.downloads.partial_file import shown_bytes
 from app.models.library.simulation import Planned
 from engine.hardware.plan import Need, Plan, Refusal, Tier
+from engine.hardware.reasons import TITLES
 from ui.chat.caption import mode_name
-from ui.widgets import bar, gib, sentence
+from ui.widgets import bar, sentence
 
 Rows = Iterable[tuple[Planned, Planned]]  # on the simulated machine, and on this one
 
-_FIELDS = {
-    "backend": "Runs with",
-    "dtype": "Numbers",
-    "device": "Passes",
-    "placement": "Layers",
-    "drafter": "Drafting",
-    "draft_model": "Draft model",
-    "context": "Context",
-    "batch": "Conversations",
-    "resident": "Streaming",
-}
-_TIERS = {Tier.DEVICE: "GPU", Tier.RAM: "RAM", Tier.DISK: "Disk"}
 _KINDS = (("fill", "weights"), ("fill-2", "caches and buffers"), ("fill-3", "draft model"))
 _WEIGHTS = ("layers", "embedding")
 
@@ -66,7 +56,7 @@ def _bars(found: Plan | Refusal | None) -> str:
     if not isinstance(found, Plan):
         return '<span class="memory"></span>'  # the chevron stays in its column
     rows = "".join(
-        _bar(_TIERS[tier], [need for need in found.needs if need.tier == tier], free)
+        _bar(TITLES[tier], [need for need in found.needs if need.tier == tier], free)
         for tier, free in found.room
         if found.needed(tier)
     )
@@ -79,9 +69,11 @@ def _bar(tier: str, needs: Sequence[Need], free: int) -> str:
         sums[_kind(need)] += need.bytes
     names = dict(_KINDS)
     parts = [
-        (kind, size / free, f"{names[kind]}: {gib(size)}") for kind, size in sums.items() if size
+        (kind, size / max(free, 1), f"{names[kind]}: {shown_bytes(size)}")
+        for kind, size in sums.items()
+        if size
     ]
-    used = f"{gib(sum(sums.values()))} of {gib(free)}"
+    used = f"{shown_bytes(sum(sums.values()))} of {shown_bytes(free)}"
     return f"<span><small>{tier} {used}</small>{bar(parts, f'{tier}: {used} free')}</span>"
 
 
@@ -96,7 +88,7 @@ def _reasons(one: Planned) -> str:
         why = one.found.sentence if isinstance(one.found, Refusal) else one.note
         return f'<div class="why"><p>{escape(sentence(why))}</p></div>'
     reasons = "".join(
-        f"<div><dt>{_FIELDS[reason.field]}</dt><dd>{escape(reason.sentence)}</dd></div>"
+        f"<div><dt>{TITLES[reason.field]}</dt><dd>{escape(reason.sentence)}</dd></div>"
         for reason in one.found.why
     )
     return f'<div class="why"><dl class="pairs">{reasons}</dl>{_bytes(one.found.needs)}</div>'
@@ -105,8 +97,8 @@ def _reasons(one: Planned) -> str:
 def _bytes(needs: Iterable[Need]) -> str:
     """Every byte of the plan."""
     rows = "".join(
-        f'<tr><th scope="row">{escape(need.what)}</th><td>{_TIERS[need.tier]}</td>'
-        f"<td>{gib(need.bytes)}</td></tr>"
+        f'<tr><th scope="row">{escape(need.what)}</th><td>{TITLES[need.tier]}</td>'
+        f"<td>{shown_bytes(need.bytes)}</td></tr>"
         for need in needs
     )
     return (

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from app.models.downloads.partial_file import shown_bytes
 from app.models.library.simulation import Memory
 from engine.hardware.profile import HardwareProfile
 from ui.hardware.plans import legend
 from ui.tab import Command
-from ui.widgets import GIB, gib
+from ui.widgets import GIB
 
 _GPUS = (0, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 80, 96)  # GiB, common sizes
 _RAMS = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -59,4 +60,4 @@ def _slider(name: str, label: str, sizes: Sequence[int], own: int) -> str:
 def _label(size: int) -> str:
     if not size:
         return "none"
-    return gib(size) if size % GIB else f"{size // GIB} GiB"
+    return shown_bytes(size) if size % GIB else f"{size // GIB} GiB"

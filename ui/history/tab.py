@@ -9,10 +9,11 @@ from urllib.parse import quote
 from typing_extensions import override
 
 from app.history.store import History
+from app.models.downloads.partial_file import shown_bytes
 from app.server.backups import ROUTE
 from ui.history import charts, priors
 from ui.tab import Command, Tab, Values, View
-from ui.widgets import button, counted, gib, notice, sheet
+from ui.widgets import button, counted, notice, sheet
 
 
 class HistoryTab(Tab):
@@ -94,7 +95,7 @@ def _database(history: History, message: str) -> str:
     )
     return (
         '<section aria-labelledby="database"><h2 id="database">Database</h2>'
-        f"<p>{gib(size.bytes)}: {', '.join(holds)}.</p>"
+        f"<p>{shown_bytes(size.bytes)}: {', '.join(holds)}.</p>"
         f'<p class="note path">{escape(str(history.upkeep.path))}</p>'
         f'<div class="row">{button("Back up", "backup", kind="soft")}'
         f"{button('Check integrity', 'check', kind='soft')}</div>{message}</section>"
@@ -108,7 +109,8 @@ def _backed_up(made: Path) -> str:
         f"Download {escape(made.name)}</a>"
     )
     return notice(
-        f"{gib(made.stat().st_size)} were copied to {made}, and the copy is sound", more=link
+        f"{shown_bytes(made.stat().st_size)} were copied to {made}, and the copy is sound",
+        more=link,
     )
 
 

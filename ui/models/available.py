@@ -163,7 +163,7 @@ def _found(one: Found, look: RepositoryView | None) -> str:
         _count(one.parameters),
         "GGUF" if one.gguf else "safetensors",
         shown_bytes(one.size) if one.size else "",
-        one.licence or "licence unknown",
+        one.licence or "",
         f"{one.downloads:,} downloads",
     ]
     gated = '<span class="tag">Gated</span>' if one.gated else ""

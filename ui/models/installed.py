@@ -1,12 +1,13 @@
 """Models on this computer: installed ones, those of other programs, and forms to add more."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 from app.models.downloads.partial_file import shown_bytes
 from app.models.library.installed import Installed, Inventory
 from app.models.library.other_programs import ForeignModel
-from ui.widgets import button, confirmed, note
+from ui.widgets import button, confirmed, note, options, sentence
 
 LOOKING = '<p class="note" role="status">Reading the models of this computer \u2026</p>'
 _PATH_FORM = """
@@ -25,6 +26,9 @@ class Use:
 
     names: frozenset[str]
     loading: str
+    model: str = ""  # the one that answers
+    context: int = 0  # tokens of its longest conversation
+    contexts: Sequence[tuple[int, int]] = ()  # that it may have, with the bytes that they take
 
 
 def section(shelf: Inventory, use: Use) -> str:
@@ -90,9 +94,33 @@ def _row(number: int, one: Installed, use: Use, missing: int | None, advice: str
     facts = " \u00b7 ".join(filter(None, (size, entry.licence, place)))
     return (
         f'<li data-row="{escape(entry.name)}" tabindex="-1"><div class="what"><b>{escape(entry.name)}'
-        f'</b><small>{escape(facts)}</small>{note(advice)}</div><div class="acts">'
+        f'</b><small>{escape(facts)}</small>{_fault(one)}{note(advice)}{_contexts(one, use)}</div><div class="acts">'
         f"{draft}{_using(one, use)}{'' if one.bundled else _delete(number, one, use)}</div></li>"
     )
+
+
+def _contexts(one: Installed, use: Use) -> str:
+    """The size of the context with its cost, for the model that answers."""
+    if one.entry.name != use.model or not use.contexts:
+        return ""
+    costs = dict(use.contexts)
+    costs.setdefault(use.context, 0)
+    shown = options(sorted(costs), use.context, shown=lambda size: _context(size, costs[size]))
+    return (
+        '<form data-command="context" class="find"><label>Context <select name="context" '
+        f'aria-label="Context of {escape(use.model)}">{shown}</select></label>'
+        '<button type="submit" class="quiet">Load with it</button></form>'
+    )
+
+
+def _context(tokens: int, size: int) -> str:
+    cost = f", {shown_bytes(size)}" if size else ", as now"
+    return f"{tokens:,} tokens{cost}"
+
+
+def _fault(one: Installed) -> str:
+    said = f"{one.fault}; bring it back, or delete this entry" if one.fault else ""
+    return f'<p class="note alarm">{escape(sentence(said))}</p>' if said else ""
 
 
 def _using(one: Installed, use: Use) -> str:

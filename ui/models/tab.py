@@ -11,7 +11,7 @@ from app.model_manager import ModelManager
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.search import Found
 from app.models.library.repository_view import RepositoryView
-from engine.errors import InvalidRequest
+from engine.errors import InvalidRequest, TooLarge
 from ui.models import available, downloads, installed
 from ui.tab import Command, Regions, Tab, Values, View
 from ui.widgets import button, notice
@@ -59,6 +59,8 @@ class ModelsPage(View[Command]):
             "resume": manager.resume,
             "cancel": manager.cancel,
             "use": self._use,
+            "use-anyway": self._use_anyway,
+            "context": self._set_context,
             "delete": self._delete,
             "add": self._add,
             "add-found": self._add_found,
@@ -87,7 +89,16 @@ class ModelsPage(View[Command]):
         notes = available.Notes(busy, inventory.advice, inventory.unmeasured)
         return {
             "best": available.banner(inventory.suggested, busy),
-            "here": installed.section(inventory, installed.Use(manager.used, manager.loading)),
+            "here": installed.section(
+                inventory,
+                installed.Use(
+                    manager.used,
+                    manager.loading,
+                    manager.assistant.entry.name,
+                    manager.assistant.facts.context,
+                    manager.contexts,
+                ),
+            ),
             "ways": installed.ways(kept=inventory.token, wanted=self._wants_token),
             "list": available.catalogue(inventory.offered, notes),
             "hub": available.results(self._words, self._found, self._repositories),
@@ -120,9 +131,23 @@ class ModelsPage(View[Command]):
             raise InvalidRequest(f"{repo} was not inspected; search for it again")
         await self._manager.get(repo, choice.files)
 
-    async def _use(self, name: str) -> None:
-        await self._manager.use(name)
+    async def _use(self, name: str, context: int | None = None) -> None:
+        try:
+            await self._manager.use(name, context)
+        except TooLarge as error:
+            anyway = button("Load anyway", "use-anyway", name, "soft", name)
+            self._message = notice(str(error), alarm=True, more=f" {anyway}")
+            return
         self._message = notice(f"The model that answers now is {name}")
+
+    async def _use_anyway(self, name: str) -> None:
+        await self._manager.use(name, anyway=True)
+        self._message = notice(f"The model that answers now is {name}; it may be slow")
+
+    async def _set_context(self, tokens: str) -> None:
+        if not (tokens.isdecimal() and len(tokens) < 10):
+            raise InvalidRequest(f"{tokens!r} is no number of tokens; choose one of the list")
+        await self._use(self._manager.assistant.entry.name, int(tokens))
 
     async def _delete(self, name: str) -> None:
         gone = await self._manager.remove(name)

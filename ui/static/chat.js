@@ -1,10 +1,11 @@
 // The Chat tab: settings, the input, the keyboard, and the state that the server sends.
 (() => {
-  const { acts, byId, send, store, stored } = slipstream;
+  const { acts, byId, composing, conversation: conversationThere, send, store, stored, visit } = slipstream;
   const DEFAULTS = {
-    mode: "auto", temperature: 0, top_p: 1, min_p: 0, top_k: 0, repeat: 1,
+    mode: "auto", temperature: null, top_p: null, min_p: null, top_k: null, repeat: null, // null: the model's own
     max_tokens: null, seed: null, look: "auto", overlay: false, captions: true, thinking: "",
   };
+  const OFF = { temperature: 0, top_p: 1, min_p: 0, top_k: 0, repeat: 1 };
   const MAX_FILE = 5 * 2 ** 20; // the server takes no larger request
   let settings = { ...DEFAULTS, ...stored("settings", {}) };
   let state = { serial: 0, taken: undefined };
@@ -15,12 +16,13 @@
   const controls = () => document.querySelectorAll("[data-setting]");
   const showSettings = () => {
     for (const control of controls()) {
-      const value = settings[control.dataset.setting];
+      const name = control.dataset.setting, chosen = settings[name];
+      const value = chosen ?? state.own?.[name] ?? OFF[name];
       if (control.type === "checkbox") control.checked = value;
       else if (control.value !== String(value ?? "")) control.value = value ?? "";
       if (control.selectedIndex === -1) control.value = DEFAULTS[control.dataset.setting]; // this model lacks the mode
       const output = control.closest("label")?.querySelector(".out");
-      if (output) output.textContent = Number(value).toFixed(2);
+      if (output) output.textContent = Number(value).toFixed(2) + (chosen == null ? " (the model's own)" : "");
     }
     byId("page").classList.toggle("overlaid", settings.overlay);
     byId("page").classList.toggle("uncaptioned", !settings.captions);
@@ -48,6 +50,7 @@
     if (target.dataset.setting) changeSettings({ [target.dataset.setting]: valueOf(target) });
     else if (target.id === "system") send({ command: "instruct", text: target.value });
     else if (target.id === "model") send({ command: "model", name: target.value });
+    else if (target.id === "template") send({ command: "template", name: target.value });
     else if (target.id === "preset") send({ command: "preset-use", name: target.value });
     else if (target.id === "attach-file") sendFiles(target.files, "attach", target);
     else if (target.id === "import-file") sendFiles(target.files, "import", target);
@@ -72,8 +75,7 @@
     keepBox();
   };
   // The unsent text survives a reload of this browser tab.
-  const UNSENT = "slipstream-unsent";
-  const keepBox = () => sessionStorage.setItem(UNSENT, byId("box").value);
+  const keepBox = () => store("unsent", byId("box").value, sessionStorage);
   const setEditing = (id) => {
     editing = id;
     byId("editing").hidden = !id;
@@ -148,21 +150,25 @@
     }
     if (input) input.value = "";
   };
-  // Files that are dropped on the chat, or pasted into the input, are attached.
+  // Files that are dropped on the chat, or pasted into the input, are attached. A picture that comes with
+  // text, as cells of a spreadsheet do, is only another form of it.
   const filesOf = (transfer) => (transfer?.types.includes("Files") ? transfer.files : null);
+  const isText = (transfer, files) =>
+    [...files].every(({ type, name }) => type.startsWith("image/") && name !== transfer.getData("text").trim()) &&
+    transfer.getData("text").trim() !== "";
   document.addEventListener("dragover", (event) => {
     if (event.target.closest("#talk") && filesOf(event.dataTransfer)) event.preventDefault();
   });
   for (const kind of ["drop", "paste"])
     document.addEventListener(kind, (event) => {
-      const files = filesOf(event.dataTransfer ?? event.clipboardData);
-      if (!files?.length || !event.target.closest("#talk")) return;
+      const transfer = event.dataTransfer ?? event.clipboardData, files = filesOf(transfer);
+      if (!files?.length || !event.target.closest("#talk") || (kind === "paste" && isText(transfer, files))) return;
       event.preventDefault();
       sendFiles(files, "attach");
     });
   document.addEventListener("keydown", (event) => {
-    if (event.target.id !== "box" || event.key !== "Enter" || event.isComposing) return;
-    if (event.shiftKey || event.altKey || event.ctrlKey) return;
+    if (event.target.id !== "box" || event.key !== "Enter" || composing(event)) return;
+    if (event.shiftKey || event.altKey) return;
     event.preventDefault();
     acts.send();
   });
@@ -197,17 +203,17 @@
   };
 
   // --- State from the server
-  addEventListener("hashchange", () => {
-    const id = location.hash.slice(1);
-    if (id && id !== state.conversation) send({ command: "open", id });
-  });
-  // The server finds the attached files of a browser tab again by this name after a reload.
-  const TAB = "slipstream-tab";
-  const tab = () => {
-    if (!sessionStorage.getItem(TAB)) sessionStorage.setItem(TAB, `${Date.now()}-${Math.random()}`);
-    return sessionStorage.getItem(TAB);
+  acts.visit = (id) => {
+    if (id === state.conversation) return;
+    acts["edit-cancel"]();
+    send(id ? { command: "open", id } : { command: "new" });
   };
-  acts.hello = () => send({ command: "hello", id: location.hash.slice(1), name: tab() });
+  // The server finds the attached files of a browser tab again by this name after a reload.
+  const tab = () => {
+    if (!stored("tab", "", sessionStorage)) store("tab", `${Date.now()}-${Math.random()}`, sessionStorage);
+    return stored("tab", "", sessionStorage);
+  };
+  acts.hello = () => send({ command: "hello", id: conversationThere(), name: tab() });
   const once = ({ box, file, name, system, settings: chosen }) => {
     if (box && !byId("box").value) setBox(box);
     if (system !== undefined) byId("system").value = system;
@@ -228,7 +234,7 @@
     state = JSON.parse(element.dataset.state);
     const { conversation, title, busy, tokens, serial, system } = state;
     byId("page").classList.add("ready");
-    if (before.taken === undefined && !byId("box").value) setBox(sessionStorage.getItem(UNSENT) ?? "");
+    if (before.taken === undefined && !byId("box").value) setBox(stored("unsent", "", sessionStorage));
     byId("send").hidden = busy;
     byId("stop").hidden = !busy;
     byId("title").textContent = title;
@@ -239,8 +245,7 @@
       height = 0;
       requestAnimationFrame(scroll);
     }
-    if (conversation !== before.conversation)
-      history.replaceState(null, "", conversation ? `#${conversation}` : location.pathname);
+    if (conversation !== before.conversation) visit(conversation, before.taken === undefined ? "replaceState" : "pushState");
     if (system !== before.system && byId("system") !== document.activeElement) byId("system").value = system;
     const toDo = serial !== before.serial && serial ? state.once : {};
     if (asked && state.taken >= asked) answered(toDo.box !== undefined);
@@ -272,8 +277,14 @@
     height = wrap?.scrollHeight;
   };
 
+  // Lists and tables begin on the side of their language.
+  const direct = () => {
+    for (const block of document.querySelectorAll("#rows .md > :not([dir], .code_wrap)")) block.dir = "auto";
+  };
+
   let seen = null;
   new MutationObserver(() => {
+    direct();
     scroll();
     acts.refocus();
     showOffer();

@@ -1,6 +1,6 @@
 // The list of conversations: search, and one menu for all of them, which is never redrawn.
 (() => {
-  const { acts, byId, send } = slipstream;
+  const { acts, byId, composing, send } = slipstream;
   const menu = () => byId("menu");
   let chosen = { id: "", text: "" };
 
@@ -70,7 +70,7 @@
     send({ command: name, id: chosen.id });
   });
   document.addEventListener("keydown", (event) => {
-    if (event.target.id === "new-title" && event.key === "Enter") {
+    if (event.target.id === "new-title" && event.key === "Enter" && !composing(event)) {
       event.preventDefault(); // the focus goes back to a button, which Enter would press
       menuActs.save();
     }

@@ -39,7 +39,7 @@
   const ranges = (roots, source, marks) => {
     const found = [[], []];
     let at = 0;
-    const reasoned = source.lastIndexOf("</think>"); // folded reasoning is not in the document
+    const reasoned = /^\s*<think>/.test(source) ? source.indexOf("</think>") : -1; // folded reasoning is not in the document
     for (const node of roots.flatMap(texts)) {
       if (roots.at(-1).contains(node)) at = Math.max(at, reasoned);
       for (const match of node.data.matchAll(WORDS)) {

@@ -1,13 +1,40 @@
 // What every tab needs: commands to the server, the theme, the keyboard.
 window.slipstream = (() => {
-  const stored = (key, fallback) => {
+  // Where the browser blocks storage, the page, and Gradio, get one that ends with the page.
+  const unkept = () => {
+    const values = new Map();
+    return {
+      getItem: (key) => values.get(String(key)) ?? null,
+      setItem: (key, value) => void values.set(String(key), String(value)),
+      removeItem: (key) => void values.delete(String(key)),
+      clear: () => values.clear(),
+      key: (place) => [...values.keys()][place] ?? null,
+      get length() { return values.size; },
+    };
+  };
+  for (const name of ["localStorage", "sessionStorage"]) {
     try {
-      return JSON.parse(localStorage.getItem(`slipstream-${key}`)) ?? fallback;
+      window[name].getItem("slipstream");
     } catch {
-      return fallback;
+      Object.defineProperty(window, name, { value: unkept(), configurable: true });
+    }
+  }
+  const stored = (key, fallback, area = localStorage) => {
+    try {
+      return JSON.parse(area.getItem(`slipstream-${key}`)) ?? fallback;
+    } catch {
+      return fallback; // written by something else
     }
   };
-  const store = (key, value) => localStorage.setItem(`slipstream-${key}`, JSON.stringify(value));
+  const store = (key, value, area = localStorage) => {
+    try {
+      area.setItem(`slipstream-${key}`, JSON.stringify(value));
+    } catch {
+      area.removeItem(`slipstream-${key}`); // it is full: nothing is better than something old
+    }
+  };
+  // An input method takes this key; Safari says so by its number only.
+  const composing = (event) => event.isComposing || event.keyCode === 229;
   const byId = (id) => document.getElementById(id);
   const acts = {}; // what is done in the page and not on the server, by name
   const formFields = {}; // functions that read the form of a command, by its name
@@ -33,10 +60,14 @@ window.slipstream = (() => {
     note.hidden = open < CONNECTIONS;
     note.querySelector("b").textContent = open;
   };
-  const watchCrowd = () => {
+  const watchCrowd = async () => {
     if (!navigator.locks) return; // missing on pages that the browser does not trust
+    try {
+      await count(); // refused where storage is blocked
+    } catch {
+      return;
+    }
     navigator.locks.request(PAGE + crypto.randomUUID(), () => new Promise(() => {}));
-    count();
     setInterval(() => document.visibilityState === "visible" && count(), LOOK);
   };
   const connect = (how) => {
@@ -44,6 +75,7 @@ window.slipstream = (() => {
     [post, number] = [how, 0]; // a restarted server counts from 1 again
     showTheme();
     acts.hello?.();
+    follow();
   };
 
   const dark = () => document.body.classList.contains("dark");
@@ -56,7 +88,34 @@ window.slipstream = (() => {
     showTheme();
   };
 
-  const tab = (name) => [...document.querySelectorAll("#tabs [role=tab]")].find((each) => each.textContent.trim() === name);
+  const tabs = () => [...document.querySelectorAll("#tabs [role=tab]")];
+  const titleOf = (element) => element.textContent.trim();
+  const tab = (name) => tabs().find((each) => titleOf(each) === name);
+  // Each tab and each conversation has an address, so that Back leads to the one before.
+  let chat = ""; // the conversation's
+  const there = () => location.hash.slice(1);
+  const named = () => tabs().find((each) => titleOf(each).toLowerCase() === there());
+  const go = (address, how = "pushState") => {
+    if (address !== there()) history[how]({ chat }, "", address ? `#${address}` : location.pathname + location.search);
+  };
+  const visit = (conversation, how) => {
+    chat = conversation;
+    go(named() ? there() : chat, how);
+  };
+  const conversation = () => (named() ? history.state?.chat ?? "" : there());
+  const follow = () => {
+    const wanted = named() ?? tab("Chat");
+    chat = conversation();
+    if (wanted?.getAttribute("aria-selected") === "false") wanted.click();
+  };
+  addEventListener("popstate", () => {
+    follow();
+    if (!named()) acts.visit(chat);
+  });
+  document.addEventListener("click", ({ target }) => {
+    const chosen = target.closest?.("#tabs [role=tab]");
+    if (chosen) go(titleOf(chosen) === "Chat" ? chat : titleOf(chosen).toLowerCase());
+  });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-do]");
     if (!button) return;
@@ -66,7 +125,7 @@ window.slipstream = (() => {
   });
 
   document.addEventListener("keydown", (event) => {
-    if (event.isComposing) return;
+    if (composing(event)) return;
     const typing = event.target.matches("input, textarea, select");
     const keys = [
       (event.ctrlKey || event.metaKey) && "ctrl",
@@ -78,11 +137,11 @@ window.slipstream = (() => {
     const row = [...document.querySelectorAll("#help [data-keys]")].find((each) => each.dataset.keys === keys);
     const name = row?.dataset.act;
     if (!name || !acts[name] || (byId("help").open && name !== "help")) return;
-    const there = () => EVERYWHERE.has(name) || byId("chat").checkVisibility();
-    if (!there() && name === "escape") return;
+    const ready = () => EVERYWHERE.has(name) || byId("chat").checkVisibility();
+    if (!ready() && name === "escape") return;
     event.preventDefault();
-    if (!there()) tab("Chat").click();
-    const act = () => (there() ? acts[name]() : requestAnimationFrame(act));
+    if (!ready()) tab("Chat").click();
+    const act = () => (ready() ? acts[name]() : requestAnimationFrame(act));
     act();
   });
 
@@ -93,5 +152,5 @@ window.slipstream = (() => {
     if (window.event?.type !== "beforeunload") abort.apply(this, why);
   };
 
-  return { acts, byId, command, connect, formFields, send, store, stored, tab };
+  return { acts, byId, command, composing, connect, conversation, formFields, send, store, stored, tab, visit };
 })();

@@ -30,7 +30,7 @@
     if (!form.closest(".screen")) return;
     event.preventDefault();
     if (!form.dataset.command) return;
-    const field = form.querySelector("input");
+    const field = form.querySelector("input, select");
     rest(form.querySelector("button"));
     post(form, field.value);
     if (field.type === "password") field.value = "";

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from app.errors import RequestFailed
+from app.models.downloads.partial_file import shown_bytes
 from engine.decoder.decoder import Architecture, Dense, Linear
 from engine.decoder.inflate import inflated, padded
 from engine.decoder.weights import DecoderWeights, load_weights
@@ -87,8 +88,8 @@ def _check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(there).free
     if free < needed + SPARE:
         raise RequestFailed(
-            f"the large model needs {(needed + SPARE) / 1e9:.1f} GB on the disk of {there}, which "
-            f"has {free / 1e9:.1f} GB free; make room, or name another place with --folder"
+            f"the large model needs {shown_bytes(needed + SPARE)} on the disk of {there}, which "
+            f"has {shown_bytes(free)} free; make room, or name another place with --folder"
         )
 
 

@@ -11,8 +11,8 @@ from app.bench.prompt_files import load_prompts, read_prompts
 from app.bench.rows import RowReport
 from app.errors import RequestFailed
 from app.models.catalog import resolve
-from app.progress import show_progress
 from app.request import Message
+from app.terminal import show_progress
 from app.text.chat_text import ChatText
 from engine.request import ModelSpec
 

@@ -8,7 +8,7 @@ from app.bench.lanes import PLAIN_LANE, Lane
 from app.bench.options import Conditions
 from app.bench.papers.harness import Harness
 from app.bench.rows import Check, Row, row
-from app.placement.machine import cores
+from engine.platform.cores import usable_threads
 from engine.request import PLAIN, SamplingParams
 
 PROMPTS, TOKENS, EVERY = 2, 48, 8  # takes one open question of EVERY
@@ -56,7 +56,7 @@ def laws() -> tuple[bool, str]:
     Other plug-ins of pytest that are installed here have no say: one of them warns, which fails.
     """
     plugins = (part for name in PLUGINS for part in ("-p", name))
-    workers = cores() if cores() > 1 else 0  # one would wait for another process
+    workers = usable_threads() if usable_threads() > 1 else 0  # one would wait for another process
     options = ("-q", f"-n{workers}", "--dist=worksteal", "-p", "no:cacheprovider", "-k", SAMPLED)
     alone = ("--disable-plugin-autoload", *plugins)
     command = [sys.executable, "-m", "pytest", *alone, *options, *LAWS]

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,8 +25,8 @@ from app.files import replace_file
 from app.history.task_class import task_class
 from app.models.catalog import resolve
 from app.placement.plans import dtype_name, place_with_dtype
-from app.progress import show_progress
 from app.request import Message
+from app.terminal import show_progress, write_lines
 from app.text.chat_text import ChatText
 from engine.hardware.footprint import LLAMA_CPP
 from engine.request import ModelSpec
@@ -60,8 +59,7 @@ def run(options: PeersBench) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # paused programs must be ended, too
     report = asyncio.run(_measured(options))
     show_progress("")
-    sys.stdout.writelines(f"{line}\n" for line in table(report))
-    sys.stdout.flush()
+    write_lines(table(report))
     write_record(options.json, as_record(report))
     if options.picture is not None:
         try:

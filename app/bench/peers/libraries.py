@@ -8,9 +8,9 @@ from typing import Any
 
 from app.bench.peers.child import Answers
 from app.bench.peers.program import Chunk, Question
-from app.placement.machine import cores
 from engine.errors import ModelUnusable
 from engine.models.gguf.library import llama_library
+from engine.platform.cores import usable_threads
 from engine.platform.toolchain import REBUILD
 
 PLAIN, LOOKUP, ASSISTED = "plain", "prompt lookup", "assisted"
@@ -29,7 +29,7 @@ def load_llama_cpp(file: Path, context: int, mode: str) -> Answers:
 
     draft = LlamaPromptLookupDecoding() if mode == LOOKUP else None
     llama: Any = Llama(
-        str(file), n_ctx=context, n_threads=cores(), n_threads_batch=cores(), verbose=False,
+        str(file), n_ctx=context, n_threads=usable_threads(), n_threads_batch=usable_threads(), verbose=False,
         logits_all=mode == LOOKUP, draft_model=draft,
     )  # fmt: skip
 
@@ -52,7 +52,7 @@ def load_transformers(folder: Path, draft: Path | None, dtype: str) -> Answers:
     import torch
     from transformers import AutoModelForCausalLM
 
-    torch.set_num_threads(cores())
+    torch.set_num_threads(usable_threads())
 
     def loaded(place: Path) -> Any:
         return AutoModelForCausalLM.from_pretrained(place, dtype=dtype)

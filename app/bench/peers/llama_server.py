@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from app.bench.peers.program import Chunk, Program, Question
 from app.errors import RequestFailed
-from app.placement.machine import cores
+from engine.platform.cores import usable_threads
 
 PLAIN = "plain"
 FAST_KEYS = ("-fa", "on", "-ctk", "bf16", "-ctv", "bf16")
@@ -60,7 +60,7 @@ class LlamaServer(Program):
         """``log`` gets what it prints."""
         self._port = _free_port()
         self._command = [
-            str(program), "-m", str(file), "-t", str(cores()), "-np", "1", "-c", str(context),
+            str(program), "-m", str(file), "-t", str(usable_threads()), "-np", "1", "-c", str(context),
             "--host", "127.0.0.1", "--port", str(self._port), *arguments,
         ]  # fmt: skip
         self._log = log

@@ -10,12 +10,11 @@ import httpx
 
 from app.errors import ChecksumMismatch, DownloadFailed
 from app.models.downloads.partial_file import PartialFile
-from app.models.hub.client import Hub
+from app.models.hub.client import TEMPORARY, Hub, asked_to_wait
 
 TRIES = 8  # in a row without a byte of progress
 SHORTEST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds
 LONGEST_ASKED = 300.0  # seconds that a server's Retry-After is obeyed for
-TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
@@ -139,7 +138,9 @@ def _check_status(
             raise _Retry("the server has no such range")
         case status if status in TEMPORARY or not source.hub.is_own(response):
             # A signed address of another host expires; the next try gets a new one.
-            raise _Retry(f"{response.url.host} answered with status {status}", _asked(response))
+            raise _Retry(
+                f"{response.url.host} answered with status {status}", asked_to_wait(response)
+            )
         case _:
             source.hub.refuse(response, source.repo)
 
@@ -164,8 +165,3 @@ def _check_range(part: PartialFile, response: httpx.Response, watch: Watch) -> N
 def _throw_away(part: PartialFile, watch: Watch) -> None:
     watch.recalled(-part.size)
     part.restart()
-
-
-def _asked(response: httpx.Response) -> float:
-    text = response.headers.get("retry-after", "")
-    return float(text) if text.isdecimal() else 0.0

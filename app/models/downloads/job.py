@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -95,12 +95,12 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """What every job works with; ``cache`` is huggingface_hub's."""
+    """What every job works with; ``caches`` are huggingface_hub's."""
 
     hub: Hub
     models_folder: Path
     space: Space
-    cache: Path | None = None
+    caches: Sequence[Path] = ()
 
 
 class Job:
@@ -200,7 +200,7 @@ class Job:
         if self._staging.present(file):
             return
         place = self._staging.place(file)
-        if blob := cached_blob(self._around.cache, self.order.repo, file):
+        if blob := cached_blob(self._around.caches, self.order.repo, file):
             link_or_copy(blob, place)
             return
         if not self._until_check:

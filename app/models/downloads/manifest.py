@@ -11,7 +11,8 @@ from app.errors import SettingsError, UnknownModel
 from app.models.catalog import CatalogEntry
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.client import Hub
-from app.models.hub.repository import RemoteFile, Repository, is_repository, read_repository
+from app.models.hub.pasted import Pasted, pasted
+from app.models.hub.repository import RemoteFile, Repository, read_repository
 from app.models.hub.selection import check_runs, choose_files, model_name
 
 
@@ -23,7 +24,7 @@ class Manifest:
     repo: str
     commit: str
     files: tuple[RemoteFile, ...]
-    licence: str = "unknown"
+    licence: str = ""
     draft: str | None = None
 
     @property
@@ -51,7 +52,13 @@ def manifests_for(
     """
     entry = next((entry for entry in catalog if _is_meant(entry, name, wanted)), None)
     if entry is None:
-        return (_of_repository(hub, catalog, name, wanted),)
+        meant = pasted(name, hub.endpoint)
+        if meant is None:
+            raise UnknownModel(name, (entry.name for entry in catalog if entry.repo))
+        if meant.repo != name:
+            entry = next((e for e in catalog if _is_meant(e, meant.repo, meant.wanted)), None)
+        if entry is None or meant.revision:
+            return (_of_repository(hub, catalog, meant, wanted or meant.wanted),)
     if entry.folder is not None:
         return _draft(hub, catalog, entry, found=True)
     return _of_entry(hub, entry, wanted), *_draft(hub, catalog, entry, found=False)
@@ -87,11 +94,10 @@ def _of_entry(hub: Hub, entry: CatalogEntry, wanted: Sequence[str]) -> Manifest:
 
 
 def _of_repository(
-    hub: Hub, catalog: Sequence[CatalogEntry], name: str, wanted: Sequence[str]
+    hub: Hub, catalog: Sequence[CatalogEntry], meant: Pasted, wanted: Sequence[str]
 ) -> Manifest:
-    if not (is_repository(name) and "/" in name):
-        raise UnknownModel(name, (entry.name for entry in catalog if entry.repo))
-    repository = read_repository(hub, name)
+    name = meant.repo
+    repository = read_repository(hub, name, meant.revision or "main")
     files = choose_files(repository, wanted)
     called = model_name(repository, files)
     entries = {entry.name: entry for entry in catalog}
@@ -104,9 +110,7 @@ def _of_repository(
 
 
 def _order(name: str, repository: Repository, files: tuple[RemoteFile, ...]) -> Manifest:
-    return Manifest(
-        name, repository.repo, repository.commit, files, repository.licence or "unknown"
-    )
+    return Manifest(name, repository.repo, repository.commit, files, repository.licence or "")
 
 
 def stored_manifest(file: Path) -> Manifest | None:

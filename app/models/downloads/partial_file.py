@@ -93,9 +93,9 @@ class PartialFile:
 
 
 def shown_bytes(count: float) -> str:
-    """A size for people, in the powers of ten that hubs and shops of disks use."""
-    for unit in ("B", "kB", "MB", "GB"):
+    """A size for people, in powers of 1,024, as memory has: what fits where is one look."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from app.models.downloads.manifest import Manifest, stored_manifest
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.repository import RemoteFile
 
-RESERVE = 512_000_000  # stays free: conversations and history live on the same disk
+RESERVE = 512 * 2**20  # stays free: conversations and history live on the same disk
 CHECK_EVERY = 256_000_000
 
 
@@ -45,17 +45,17 @@ class Space:
             )
 
 
-def cached_blob(cache: Path | None, repo: str, file: RemoteFile) -> Path | None:
-    """The cache's copy of ``file``, which it keeps under its digest; checked, or None."""
-    if cache is None:
-        return None
-    blob = cache / f"models--{repo.replace('/', '--')}" / "blobs" / file.digest.value
-    try:
-        if not blob.is_file() or blob.stat().st_size != file.size:
-            return None
-        return blob if file.digest.matches(blob) else None
-    except OSError:
-        return None  # unreadable to us: then it is downloaded
+def cached_blob(caches: Sequence[Path], repo: str, file: RemoteFile) -> Path | None:
+    """A cache's copy of ``file``, which it keeps under its digest; checked, or None."""
+    for cache in caches:
+        blob = cache / f"models--{repo.replace('/', '--')}" / "blobs" / file.digest.value
+        try:
+            same = blob.is_file() and blob.stat().st_size == file.size
+            if same and file.digest.matches(blob):
+                return blob
+        except OSError:
+            continue  # unreadable to us: then it is downloaded
+    return None
 
 
 def link_or_copy(source: Path, place: Path, *, copied: bool = False) -> None:

@@ -3,9 +3,12 @@
 import ipaddress
 import json
 import os
+import re
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +21,10 @@ from app.settings import Settings
 
 MOST_REDIRECTS = 5
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)  # of one read: a connection that gives nothing is dead
+PAUSES = (1.0, 2.0, 4.0)  # seconds before a busy hub is asked again, at least
+LONGEST_PAUSE = 30.0  # seconds: a person waits for a listing
+TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
+RESET = re.compile(r"\bt=(\d{1,6})")  # seconds, in the header of the newer standard
 # Compressed bodies have other lengths and ranges than the file.
 HEADERS = {"User-Agent": "slipstream", "Accept-Encoding": "identity"}
 
@@ -56,12 +63,29 @@ class Hub:
             raise HubError(f"{self.host} did not answer with JSON; try again later") from error
 
     def read(self, address: str, repo: str | None = None) -> bytes:
-        """All that is at ``address``, which is little; raises HubError and its kinds."""
+        """All that is at ``address``, which is little; raises HubError and its kinds.
+
+        A hub that is busy is asked again, after the time that it names.
+        """
+        for pause in (*PAUSES, None):
+            read, asked = self._read_once(address, repo, last=pause is None)
+            if read is not None:
+                return read
+            time.sleep(max(pause or 0.0, asked))
+        raise AssertionError("the last try raises")
+
+    def _read_once(
+        self, address: str, repo: str | None, *, last: bool
+    ) -> tuple[bytes | None, float]:
+        """The body, or None with the seconds that the hub asks to wait."""
         try:
             with self.stream(address) as response:
-                if response.status_code != httpx.codes.OK:
+                if response.status_code == httpx.codes.OK:
+                    return response.read(), 0.0
+                asked = asked_to_wait(response)
+                if last or response.status_code not in TEMPORARY or asked > LONGEST_PAUSE:
                     self.refuse(response, repo)
-                return response.read()
+                return None, asked
         except httpx.TransportError as error:
             raise HubError(
                 f"{self.host} cannot be reached ({_reason(error)}); check the network and try "
@@ -101,6 +125,11 @@ class Hub:
             )
         if repo is not None and status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             raise AccessDenied(self._terms(repo))
+        if status == httpx.codes.TOO_MANY_REQUESTS:
+            asked = asked_to_wait(response)
+            wait = f"in {asked:.0f} seconds" if asked else "in some minutes"
+            login = "" if self._token else ", or keep a token, with which it allows more"
+            raise HubError(f"{self.host} gets too many requests from here; try again {wait}{login}")
         raise HubError(f"{self.host} answered with status {status}; try again later")
 
     @property
@@ -139,6 +168,23 @@ class Hub:
         return target
 
 
+def asked_to_wait(response: httpx.Response) -> float:
+    """Seconds until the next try, as the server says in one of three ways; 0 where it does not."""
+    text = response.headers.get("retry-after", "").strip()
+    if text.isdecimal():
+        return float(text)
+    if text:
+        try:
+            until = parsedate_to_datetime(text)
+        except ValueError:
+            return 0.0
+        return max(0.0, until.timestamp() - time.time())
+    found = RESET.search(response.headers.get("ratelimit", ""))
+    return (
+        float(found[1]) if found and response.status_code == httpx.codes.TOO_MANY_REQUESTS else 0.0
+    )
+
+
 def _client(timeout: httpx.Timeout) -> httpx.Client:
     """Raises HubError where proxies or certificates of the environment cannot be used."""
     try:
@@ -151,7 +197,7 @@ def _client(timeout: httpx.Timeout) -> httpx.Client:
         ) from error
     except OSError as error:
         raise HubError(
-            f"the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read "
+            f"what SSL_CERT_FILE or SSL_CERT_DIR or SSLKEYLOGFILE names cannot be read "
             f"({error.strerror or error}); name a file that is there, or unset it"
         ) from error
     except (httpx.InvalidURL, ValueError) as error:
@@ -192,17 +238,33 @@ OWNER_ONLY = 0o600
 
 
 def read_token(settings: Settings) -> str | None:
-    """The kept token, else the environment's, else None."""
+    """The kept token, else the environment's, else that of a login with ``hf``, else None."""
     try:
         kept = settings.token_file.read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        return settings.hub_token
+        kept = ""
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"the token in {settings.token_file} cannot be read; give it again with: "
             "slipstream models token"
         ) from error
-    return kept or settings.hub_token
+    return kept or settings.hub_token or _login(settings.hub_login)
+
+
+def has_token(settings: Settings) -> bool:
+    """Whether there is one that can be read."""
+    try:
+        return read_token(settings) is not None
+    except SettingsError:  # said when it is needed
+        return False
+
+
+def _login(file: Path | None) -> str | None:
+    """Another program's file: one that cannot be read is no token."""
+    try:
+        return None if file is None else file.read_text(encoding="ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def keep_token(settings: Settings, token: str) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from app.errors import HubError
+from app.errors import HubError, UnknownRepository
 from app.models.hub.client import Hub
+from app.models.hub.pasted import pasted
 from app.models.hub.repository import is_repository
 
 KNOWN_OF_EACH = ("downloads", "gated", "tags", "safetensors", "gguf")
@@ -42,9 +43,13 @@ class _Row(BaseModel):
 
 
 def search(hub: Hub, words: str, limit: int = 20) -> tuple[Found, ...]:
-    """Text models that match ``words`` and can be run here, most downloaded first."""
+    """Text models that match ``words`` and can be run here, most downloaded first.
+
+    A repository that is named, or whose address is pasted, comes before all others.
+    """
+    named = pasted(words, hub.endpoint)
     query = {
-        "search": words,
+        "search": named.repo if named else words,
         "sort": "downloads",
         "direction": "-1",
         "limit": str(limit),
@@ -55,7 +60,23 @@ def search(hub: Hub, words: str, limit: int = 20) -> tuple[Found, ...]:
         rows = TypeAdapter(list[_Row]).validate_python(hub.ask("models", query))
     except ValidationError as error:
         raise HubError(f"what {hub.host} answered to the search cannot be used") from error
-    return tuple(_found(row) for row in rows if is_repository(row.id) and _runs(row))
+    found = [_found(row) for row in rows if is_repository(row.id) and _runs(row)]
+    if named:
+        found.sort(key=lambda one: one.repo.lower() != named.repo.lower())
+        if not found or found[0].repo.lower() != named.repo.lower():
+            found[:0] = _named(hub, named.repo)
+    return tuple(found)
+
+
+def _named(hub: Hub, repo: str) -> list[Found]:
+    """A repository that the search does not list, as its task is another; none of that name."""
+    try:
+        answer = hub.ask(f"models/{repo}", {"expand[]": list(KNOWN_OF_EACH)}, repo)
+        return [_found(_Row.model_validate(answer))]
+    except UnknownRepository:
+        return []
+    except ValidationError as error:
+        raise HubError(f"what {hub.host} answered about {repo} cannot be used") from error
 
 
 def _runs(row: _Row) -> bool:

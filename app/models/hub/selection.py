@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from app.errors import AccessDenied, UnknownRepository
-from app.models.catalog import NEEDED_FILES
 from app.models.hub.client import Hub
 from app.models.hub.repository import MODEL_NAME, RemoteFile, Repository, read_small
+from app.models.model_check import NEEDED_FILES, other_kind
 from engine.decoder.config import check_config
 from engine.errors import ModelUnusable
 
@@ -26,6 +26,7 @@ BESIDE_WEIGHTS = (
     "model.safetensors.index.json",
 )
 WEIGHTS = "model*.safetensors"  # not consolidated.safetensors, which repeats them
+TAG = ":"  # begins a quantisation, in place of a pattern
 USUAL_QUANTISATION = "Q4_K_M"
 SHARD = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)")
 
@@ -38,6 +39,8 @@ def choose_files(repository: Repository, wanted: Sequence[str] = ()) -> tuple[Re
     if wanted:
         return _wanted(repository, wanted)
     safetensors = _matching(repository.files, WEIGHTS)
+    if not safetensors and (kind := other_kind({file.name for file in repository.files}, {})):
+        raise UnknownRepository(f"{repository.repo} {kind}")
     if safetensors:
         return *safetensors, *(file for file in repository.files if file.name in BESIDE_WEIGHTS)
     return _quantised(repository)
@@ -55,10 +58,11 @@ def model_name(repository: Repository, files: Sequence[RemoteFile]) -> str:
 def _wanted(repository: Repository, wanted: Sequence[str]) -> tuple[RemoteFile, ...]:
     chosen: dict[str, RemoteFile] = {}
     for pattern in wanted:
-        found = _matching(repository.files, pattern)
+        tagged = pattern.startswith(TAG)
+        found = _tagged(repository, pattern[1:]) if tagged else _matching(repository.files, pattern)
         if not found:
             raise UnknownRepository(
-                f"{repository.repo} has no file {pattern}; it has {_some(repository)}"
+                f"{repository.repo} has no file {pattern.removeprefix(TAG)}; it has {_some(repository)}"
             )
         chosen |= {file.name: file for file in found}
     files = tuple(chosen.values())
@@ -90,6 +94,19 @@ def _quantised(repository: Repository) -> tuple[RemoteFile, ...]:
     )
 
 
+def _tagged(repository: Repository, tag: str) -> tuple[RemoteFile, ...]:
+    """The GGUF model of a quantisation, in any case of letters: the name that ends so, or has it."""
+    ggufs = [file for file in repository.files if file.name.lower().endswith(".gguf")]
+    stems = {SHARD.sub("", file.name)[: -len(".gguf")] for file in ggufs}
+    whole = re.compile(rf"(^|[-_./]){re.escape(tag)}$", re.IGNORECASE)
+    part = re.compile(rf"(^|[-_./]){re.escape(tag)}([-_./]|$)", re.IGNORECASE)
+    for sought in (whole, part):
+        fitting = sorted((stem for stem in stems if sought.search(stem)), key=len)
+        if fitting:
+            return tuple(f for f in ggufs if SHARD.sub("", f.name)[: -len(".gguf")] == fitting[0])
+    return ()
+
+
 def _matching(files: Sequence[RemoteFile], pattern: str) -> tuple[RemoteFile, ...]:
     return tuple(file for file in files if fnmatchcase(file.name, pattern))
 
@@ -115,6 +132,9 @@ def check_runs(hub: Hub, repository: Repository, files: Sequence[RemoteFile]) ->
     check_parts(repository, files)
     if not any(file.name.endswith(".safetensors") for file in files):
         return
+    names = {file.name for file in repository.files}
+    if kind := other_kind(names, {}):
+        raise ModelUnusable(f"{repository.repo} {kind}")
     _check_names(repository)
     try:
         _check_index(hub, repository, {file.name for file in files})
@@ -174,7 +194,10 @@ def _check_index(hub: Hub, repository: Repository, names: set[str]) -> None:
 def _check_config(hub: Hub, repository: Repository) -> None:
     written = read_small(hub, repository, CONFIG)
     if written is not None:
-        check_config(repository.repo, _parsed(repository, CONFIG, written))
+        config = _parsed(repository, CONFIG, written)
+        if kind := other_kind((), config):
+            raise ModelUnusable(f"{repository.repo} {kind}")
+        check_config(repository.repo, config)
 
 
 def _parsed(repository: Repository, name: str, written: bytes) -> dict[str, object]:

@@ -9,9 +9,10 @@ from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.staging import RESERVE
 from app.placement.plans import FORMS, usable
 from engine.errors import EngineError
+from engine.hardware.candidates import USEFUL
 from engine.hardware.checkpoint_sizes import Size, Stored
 from engine.hardware.footprint import LLAMA_CPP, Footprint, llama_footprint, torch_footprint
-from engine.hardware.plan import Candidates, Plan, Refusal, Stage
+from engine.hardware.plan import Candidates, Plan, Refusal, Stage, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.published import FP16, weights
@@ -19,6 +20,7 @@ from engine.hardware.reasons import gib
 from engine.hardware.shape import ModelShape
 
 WHOLE = frozenset({Stage.DEVICE, Stage.RAM})  # every weight in one memory
+MOST_TAKEN = 0.75  # of the memory that is free, by a model that is recommended
 READABLE = 5.0  # tokens per second before drafting: what people read
 USUAL_RATE = 20e9  # bytes/s of RAM where nothing was measured: one channel of DDR4
 USUAL_GPU_RATE = 200e9
@@ -182,8 +184,19 @@ def _bytes(found: Plan, model: Candidates) -> int:
 def _good(fit: Fit) -> bool:
     if fit.planned is None or not (fit.whole and fit.storable):
         return False
+    if not _leaves_room(fit.planned):
+        return False
     usual = USUAL_GPU_RATE if fit.planned.stage is Stage.DEVICE else USUAL_RATE
     return (fit.rate or usual / max(1, fit.entry.size or 1)) >= READABLE
+
+
+def _leaves_room(found: Plan) -> bool:
+    """Whether a useful conversation leaves a quarter of the memory to other programs."""
+    home = Tier.DEVICE if found.stage is Stage.DEVICE else Tier.RAM
+    share = min(1.0, USEFUL / (found.context * found.batch))
+    needs = (need for need in found.needs if need.tier == home)
+    taken = sum(n.bytes * share if n.what == "keys and values" else n.bytes for n in needs)
+    return taken <= MOST_TAKEN * dict(found.room)[home]
 
 
 def no_room(fit: Fit) -> str:

@@ -1,19 +1,29 @@
 """Import of a model that is on a disk already: linked, copied, or used where it is."""
 
+import os
+import re
+import shlex
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from app.errors import SettingsError
 from app.files import sync_folder
-from app.models.catalog import NEEDED_FILES, ModelRecord, load_catalog
+from app.models.catalog import ModelRecord, load_catalog, read_record
 from app.models.downloads.staging import Space, Staging, link_or_copy
-from app.models.gguf_check import is_gguf
+from app.models.gguf_check import ggufs, is_gguf
 from app.models.hub.repository import MODEL_NAME
 from app.models.hub.selection import BESIDE_WEIGHTS, SHARD
+from app.models.model_check import NEEDED_FILES, check_model
 from app.settings import Settings, expanded
+from app.text.chat_text import ChatText
 from engine.errors import ModelUnusable
+
+LONGEST_OWN = 90  # characters of a name that is made; a number may follow
 
 
 class Way(StrEnum):
@@ -26,11 +36,33 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """What to import: a folder or a GGUF file; ``name`` None is the file's or folder's own."""
+    """What to import: a folder or a GGUF file; ``name`` None is made from the file's or folder's own."""
 
     path: Path
     name: str | None = None
     way: Way = Way.LINK
+    exact: bool = True  # the name was chosen by a person; another one may get a number
+
+
+def add_model(settings: Settings, asked: Import) -> str:
+    """``import_model`` after all checks that loading it makes. Raises ModelUnusable besides."""
+    path = expanded(asked.path).absolute()
+    ChatText.load(check_model(settings, path))
+    return import_model(settings, asked)
+
+
+def typed_path(text: str) -> Path:
+    """A path as people paste it: in quotes, as an address, or as a shell escapes it."""
+    plain = text.strip()
+    if os.path.lexists(expanded(Path(plain))):
+        return Path(plain)
+    if plain.lower().startswith("file://"):
+        return Path(unquote(urlsplit(plain).path))
+    try:
+        words = shlex.split(plain)
+    except ValueError:  # an apostrophe in a name
+        words = [plain]
+    return Path(words[0] if len(words) == 1 else plain)
 
 
 def import_model(settings: Settings, asked: Import) -> str:
@@ -41,7 +73,9 @@ def import_model(settings: Settings, asked: Import) -> str:
     """
     path = expanded(asked.path).absolute()
     files = dict(_files(path, asked.name))
-    name = asked.name or own_name(path)
+    name = asked.name
+    if not (name and asked.exact):
+        name = _free_name(settings, name or own_name(path), path)
     _check_name(settings, name)
     staging = Staging(settings.models_folder, name)
     reference = str(path) if asked.way is Way.REFERENCE else None
@@ -61,9 +95,8 @@ def import_model(settings: Settings, asked: Import) -> str:
 
 def is_model_folder(folder: Path) -> bool:
     """Whether a folder has what loading safetensors needs."""
-    return all((folder / name).is_file() for name in NEEDED_FILES) and any(
-        folder.glob("*.safetensors")
-    )
+    there = all(os.path.isfile(folder / name) for name in NEEDED_FILES)  # noqa: PTH113
+    return there and any(folder.glob("*.safetensors"))
 
 
 def shards(first: Path) -> list[Path]:
@@ -71,7 +104,7 @@ def shards(first: Path) -> list[Path]:
     if not SHARD.search(first.name):
         return [first]
     stem = SHARD.sub("", first.name)
-    return sorted(file for file in first.parent.glob("*.gguf") if SHARD.sub("", file.name) == stem)
+    return [file for file in ggufs(first.parent) if SHARD.sub("", file.name) == stem]
 
 
 def _files(path: Path, name: str | None) -> Iterator[tuple[str, Path]]:
@@ -93,12 +126,12 @@ def _gguf_files(file: Path, name: str | None) -> Iterator[tuple[str, Path]]:
         raise ModelUnusable(f"{file} is no GGUF file; give one, or a folder with *.safetensors")
     parts = shards(file)
     for part in parts:
-        own = part.name if part.suffix == ".gguf" else f"{name or part.name}.gguf"
+        own = part.name if part.suffix == ".gguf" else f"{name or own_name(part)}.gguf"
         yield own, part
 
 
 def _only_gguf(folder: Path) -> Path:
-    found = sorted(folder.glob("*.gguf"))
+    found = ggufs(folder)
     if not found:
         raise ModelUnusable(
             f"{folder} has no model: that takes {', '.join(NEEDED_FILES)} and *.safetensors, or a *.gguf"
@@ -109,8 +142,24 @@ def _only_gguf(folder: Path) -> Path:
 
 
 def own_name(path: Path) -> str:
-    """What a model on a disk is called: a GGUF file without its ending, or the folder."""
-    return SHARD.sub("", path.name).removesuffix(".gguf")
+    """A name that can be typed, made from a GGUF file's without its ending, or from a folder's."""
+    stem = re.sub(r"\.gguf$", "", SHARD.sub("", path.name), flags=re.IGNORECASE)
+    plain = unicodedata.normalize("NFKD", stem).encode("ascii", "ignore").decode()
+    name = re.sub(r"[^\w.-]+", "-", plain, flags=re.ASCII).strip("-._")[:LONGEST_OWN]
+    return re.sub(r"-{2,}", "-", name) or "model"
+
+
+def _free_name(settings: Settings, name: str, path: Path) -> str:
+    """``name``, numbered where another file has it already; the same file is refused later."""
+    taken = {entry.name: entry for entry in load_catalog(settings) if entry.folder is not None}
+    if name not in taken or _is_of(settings, name, path):
+        return name
+    return next(new for n in count(2) if (new := f"{name}-{n}") not in taken)
+
+
+def _is_of(settings: Settings, name: str, path: Path) -> bool:
+    record = read_record(settings.models_folder / name)
+    return record is not None and record.source == str(path)
 
 
 def _check_name(settings: Settings, name: str) -> None:

@@ -1,6 +1,8 @@
 """The models on this machine: what each one takes, removing one, and a list of all for the page."""
 
+import os
 import shutil
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ from app.files import sync_folder
 from app.models.catalog import CatalogEntry, load_catalog, read_record
 from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
-from app.models.hub.client import read_token
+from app.models.hub.client import has_token
 from app.models.library.fit import Fit, best, fits
 from app.models.library.other_programs import ForeignModel, found_models
 from app.models.library.simulation import without
@@ -29,6 +31,7 @@ class Installed:
     frees: int  # by removing it: files that other programs share stay, and take no more room here
     bundled: bool  # came with the product
     reference: bool  # stays where another program or a person put it
+    fault: str = ""  # why it cannot be loaded, as far as names and sizes of files show
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,11 @@ def remove_model(settings: Settings, name: str, in_use: Collection[str] = ()) ->
 
 
 def _installed(settings: Settings, entry: CatalogEntry, folder: Path) -> Installed:
-    files = [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else [folder]
-    sizes = [file.stat() for file in files if file.exists()]
     own = settings.models_folder / entry.name
     record = read_record(own)
     reference = record is not None and record.reference is not None
     bundled = not reference and not folder.is_relative_to(settings.models_folder)
+    sizes, fault = _sizes(folder)
     alone = sum(size.st_size for size in sizes if size.st_nlink == 1)
     return Installed(
         entry=entry,
@@ -87,7 +89,34 @@ def _installed(settings: Settings, entry: CatalogEntry, folder: Path) -> Install
         frees=0 if reference or bundled else alone,
         bundled=bundled,
         reference=reference,
+        fault=fault,
     )
+
+
+def _sizes(place: Path) -> tuple[list[os.stat_result], str]:
+    """Of every file that can be looked at, and a word on the first that cannot."""
+    sizes: list[os.stat_result] = []
+    fault = ""
+    try:
+        files = list(place.rglob("*")) if place.is_dir() else []
+    except OSError as error:
+        return sizes, f"{place} cannot be read: {error.strerror}"
+    for file in files or [place]:
+        try:
+            found = file.stat()
+        except OSError as error:
+            fault = fault or _gone(file, error)
+            continue
+        if stat.S_ISREG(found.st_mode):
+            sizes.append(found)
+    return sizes, fault
+
+
+def _gone(file: Path, error: OSError) -> str:
+    if file.is_symlink():
+        return f"{file} is a link that leads nowhere"
+    gone = isinstance(error, FileNotFoundError)
+    return f"{file} is gone" if gone else f"{file} cannot be read: {error.strerror}"
 
 
 def _remove_unfinished(settings: Settings, name: str, known: Collection[str]) -> Removed:
@@ -141,7 +170,7 @@ def read_inventory(settings: Settings, loaded: Plan | None = None) -> Inventory:
         elsewhere=found_models(settings.others, folders),
         offered=offered,
         suggested=_better(best(offered), here),
-        token=read_token(settings) is not None,
+        token=has_token(settings),
         advice={entry.name: said for entry in entries if (said := types.of_entry(entry))},
         unmeasured=types.missing,
     )

@@ -1,8 +1,9 @@
-"""Models that LM Studio, Ollama and huggingface_hub keep on this machine, which need no download."""
+"""Models that other programs keep on this machine, which need no download."""
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 from app.models.gguf_check import is_gguf
 from app.models.hub.selection import SHARD
 from app.models.library.importing import is_model_folder, own_name, shards
-from app.settings import OtherFolders
+from app.other_folders import OtherFolders
 
 FIRST_SHARD = "-00001-of-"
+NO_NAMES = frozenset({"model", "ggml-model", "pytorch_model"})  # of files whose folder has the name
 OLLAMA_WEIGHTS = "application/vnd.ollama.image.model"
 OLLAMA_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 OLLAMA_HOME = ("registry.ollama.ai", "library")  # of models without an owner
+DEEPEST = 8  # folders inside each other
+
+Found = Iterator[tuple[str, Path]]  # name, and what can be imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,64 +34,90 @@ class ForeignModel:
 
 
 def found_models(others: OtherFolders, imported: Iterable[Path] = ()) -> tuple[ForeignModel, ...]:
-    """Everything that can be imported; not what ``imported`` (folders or files) has already."""
-    known = {_identity(file) for place in imported for file in _weights(place)}
+    """Everything that can be imported, once; not what ``imported`` (folders or files) has already."""
+    seen = {key for place in imported for file in _weights(place) if (key := _identity(file))}
+    found: list[ForeignModel] = []
+    for program, name, path in _all(others):
+        files = _weights(path)
+        keys = {key for file in files if (key := _identity(file))}
+        if len(keys) == len(files) and keys.isdisjoint(seen):  # else a link leads nowhere
+            seen |= keys
+            found.append(ForeignModel(program, name, path, _size(files)))
+    return tuple(found)
+
+
+def _all(others: OtherFolders) -> Iterator[tuple[str, str, Path]]:
     programs = (
-        (_in_hub, others.hub),
-        (_in_lm_studio, others.lm_studio),
-        (_in_ollama, others.ollama),
+        ("Hugging Face cache", others.hub, _in_hub),
+        ("LM Studio", others.lm_studio, _ggufs),
+        ("Ollama", others.ollama, _in_ollama),
+        ("llama.cpp", others.llama_cpp, _ggufs),
+        ("Jan", others.jan, _ggufs),
+        ("GPT4All", others.gpt4all, _ggufs),
     )
-    found = (model for look, folder in programs for model in _readable(look, folder))
-    return tuple(
-        model for model in found if not known & {_identity(file) for file in _weights(model.path)}
-    )
+    for program, folders, look in programs:
+        for folder in folders:
+            yield from ((program, *one) for one in look(folder))
 
 
-def _readable(
-    look: Callable[[Path | None], Iterator[ForeignModel]], folder: Path | None
-) -> tuple[ForeignModel, ...]:
-    """Nothing of a program whose folder is not ours to read: it is no fault of the models here."""
+def _in_hub(cache: Path) -> Found:
+    """The newest snapshot of each repository: models--owner--name/snapshots/commit."""
+    for repository in _listed(cache):
+        if repository.name.startswith("models--"):
+            snapshots = sorted(_listed(repository / "snapshots"), key=_age)
+            if snapshots:
+                yield from _in_snapshot(repository.name.rpartition("--")[2], snapshots[-1])
+
+
+def _in_snapshot(name: str, folder: Path) -> Found:
+    if is_model_folder(folder):
+        yield name, folder
+    yield from _ggufs(folder)
+
+
+def _ggufs(folder: Path) -> Found:
+    """Models, by their first shard; not the image parts of models that see."""
+    for file in sorted(file for file in _walked(folder) if file.suffix.lower() == ".gguf"):
+        first = not SHARD.search(file.name) or FIRST_SHARD in file.name
+        if first and not file.name.lower().startswith("mmproj") and is_gguf(file):
+            yield own_name(file.parent if file.stem.lower() in NO_NAMES else file), file
+
+
+def _in_ollama(folder: Path) -> Found:
+    """A manifest names its layers by digest; the layer with the weights is a GGUF file."""
+    manifests = folder / "manifests"
+    for manifest in sorted(_walked(manifests)):
+        blob = _ollama_blob(folder, manifest)
+        if blob is not None and is_gguf(blob):
+            yield _ollama_name(manifest.relative_to(manifests).parts), blob
+
+
+def _walked(folder: Path) -> Iterator[Path]:
+    """Every file below, through links to folders, too; what cannot be read is passed over."""
+    entered: set[tuple[int, int] | None] = {None}
+    for place, folders, files in os.walk(folder, followlinks=True):
+        here = Path(place)
+        key = _identity(here)
+        if key in entered or len(here.parts) - len(folder.parts) >= DEEPEST:
+            folders.clear()
+            continue
+        entered.add(key)
+        yield from (here / name for name in files)
+
+
+def _listed(folder: Path) -> Sequence[Path]:
+    """What is in a folder, by name; nothing of one that cannot be read."""
     try:
-        return tuple(look(folder))
+        return sorted(folder.iterdir())
     except OSError:
         return ()
 
 
-def _in_hub(cache: Path | None) -> Iterator[ForeignModel]:
-    if cache is None or not cache.is_dir():
-        return
-    from huggingface_hub import scan_cache_dir  # here: it takes half a second, most never need it
-
-    for repo in sorted(scan_cache_dir(cache).repos, key=lambda repo: repo.repo_id):
-        newest = max(repo.revisions, key=lambda revision: revision.last_modified, default=None)
-        if repo.repo_type == "model" and newest is not None:
-            yield from _in_snapshot(repo.repo_id, newest.snapshot_path)
-
-
-def _in_snapshot(repo: str, folder: Path) -> Iterator[ForeignModel]:
-    program = "Hugging Face cache"
-    if is_model_folder(folder):
-        yield ForeignModel(program, repo.rpartition("/")[2], folder, _size(_weights(folder)))
-    for file in _ggufs(folder):
-        yield ForeignModel(program, own_name(file), file, _size(shards(file)))
-
-
-def _in_lm_studio(folder: Path | None) -> Iterator[ForeignModel]:
-    """Laid out as publisher/repository/file.gguf; its MLX folders run on Macs only."""
-    for file in _ggufs(folder) if folder is not None else ():
-        yield ForeignModel("LM Studio", own_name(file), file, _size(shards(file)))
-
-
-def _in_ollama(folder: Path | None) -> Iterator[ForeignModel]:
-    """A manifest names its layers by digest; the layer with the weights is a GGUF file."""
-    manifests = None if folder is None else folder / "manifests"
-    if folder is None or manifests is None or not manifests.is_dir():
-        return
-    for manifest in sorted(file for file in manifests.rglob("*") if file.is_file()):
-        blob = _ollama_blob(folder, manifest)
-        if blob is not None and is_gguf(blob):
-            name = _ollama_name(manifest.relative_to(manifests).parts)
-            yield ForeignModel("Ollama", name, blob, blob.stat().st_size)
+def _age(place: Path) -> float:
+    try:
+        return place.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _ollama_blob(folder: Path, manifest: Path) -> Path | None:
@@ -104,26 +135,21 @@ def _ollama_blob(folder: Path, manifest: Path) -> Path | None:
 
 def _ollama_name(parts: tuple[str, ...]) -> str:
     kept = parts[2:] if parts[:2] == OLLAMA_HOME else parts[1:]
-    return "-".join(kept)
-
-
-def _ggufs(folder: Path) -> Iterator[Path]:
-    """Models, by their first shard; not the image parts of models that see."""
-    for file in sorted(folder.rglob("*.gguf")):
-        first = not SHARD.search(file.name) or FIRST_SHARD in file.name
-        if first and not file.name.lower().startswith("mmproj") and is_gguf(file):
-            yield file
+    return own_name(Path("-".join(kept)))
 
 
 def _weights(place: Path) -> list[Path]:
     """The files that make the model's size, of a folder or of a GGUF file."""
-    if place.is_dir():
-        return [*place.glob("*.safetensors"), *place.glob("*.gguf")]
-    return shards(place) if place.is_file() else []
+    files = [file for file in _listed(place) if file.suffix.lower() in (".safetensors", ".gguf")]
+    return files or (shards(place) if os.path.isfile(place) else [])  # noqa: PTH113 - raises nothing
 
 
-def _identity(file: Path) -> tuple[int, int]:
-    found = file.stat()
+def _identity(file: Path) -> tuple[int, int] | None:
+    """The same for two names of one file; None of a link that leads nowhere."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
     return found.st_dev, found.st_ino
 
 

@@ -114,7 +114,7 @@ def _read(settings: Settings, entry: CatalogEntry) -> Candidates | Planned:
             )
             return Planned(entry.name, None, note)
         found, size = candidates(spec), weights_size(Path(spec.folder))
-    except (AppError, EngineError) as error:
+    except (AppError, EngineError, OSError) as error:
         return Planned(entry.name, None, str(error))
     if size >= SMALL:
         return found

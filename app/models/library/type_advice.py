@@ -69,5 +69,5 @@ def _type_of(entry: CatalogEntry) -> str | None:
         return (
             None if file is None else type_in_name(file.name) or type_in_header(read_header(file))
         )
-    except ModelUnusable:  # loading it says why
+    except (ModelUnusable, OSError):  # loading it says why
         return None

@@ -12,6 +12,7 @@ from typing_extensions import override
 from app.chat.assistant import Assistant
 from app.request import CallDelta, Completion, Delta
 from app.server.anthropic.schemas import CountBody, MessagesBody
+from app.server.description import answered, written
 from app.server.foreign import headers_of
 from app.server.models import check_served
 from app.server.respond import Protocol, respond
@@ -150,12 +151,16 @@ def router(assistant: Assistant) -> APIRouter:
     """The routes ``/messages`` and ``/messages/count_tokens``."""
     routes = APIRouter()
 
-    @routes.post("/messages", response_model=None)
+    @routes.post(
+        "/messages",
+        response_model=None,
+        responses=written("role", "content", "stop_reason", type="message"),
+    )
     async def answer(body: MessagesBody, request: Request) -> Response:
         check_served(assistant, body.model)
         return await respond(assistant, body, MessagesProtocol(body), request)
 
-    @routes.post("/messages/count_tokens")
+    @routes.post("/messages/count_tokens", responses=answered("input_tokens"))
     async def count(body: CountBody, response: Response) -> dict[str, Any]:
         check_served(assistant, body.model)
         response.headers.update(headers_of(body.skipped))

@@ -14,6 +14,7 @@ from typing_extensions import override
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import PreparedRequest
 from app.request import CallDelta, Completion, Delta
+from app.server.description import written
 from app.server.models import check_served
 from app.server.openai_chat.schemas import ChatBody, CompletionBody
 from app.server.request_body import RequestBody
@@ -289,14 +290,22 @@ def router(assistant: Assistant) -> APIRouter:
     """The routes ``/chat/completions`` and ``/completions``."""
     routes = APIRouter()
 
-    @routes.post("/chat/completions", response_model=None)
+    @routes.post(
+        "/chat/completions",
+        response_model=None,
+        responses=written("created", "choices", object=ChatProtocol.kind),
+    )
     async def chat(body: ChatBody, request: Request) -> Response:
         check_served(assistant, body.model)
         return await respond(
             assistant, body, ChatProtocol(body, assistant.loaded.text.token_bytes), request
         )
 
-    @routes.post("/completions", response_model=None)
+    @routes.post(
+        "/completions",
+        response_model=None,
+        responses=written("created", "choices", object=TextProtocol.kind),
+    )
     async def complete(body: CompletionBody, request: Request) -> Response:
         check_served(assistant, body.model)
         return await respond(

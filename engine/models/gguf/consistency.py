@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.errors import ModelUnusable
 from engine.models.gguf.header import GgufHeader, GgufTensor
+from engine.models.gguf.kinds import check_kind
 
 MOST_LAYERS = 512  # llama.cpp aborts the process above it
 MOST_CONTEXT = 1 << 31
@@ -18,6 +19,7 @@ def check_consistent(parts: Sequence[GgufHeader]) -> None:
     """Check the headers of one model, its first part first; raises ModelUnusable."""
     first = parts[0]
     tensors = {tensor.name: tensor for part in parts for tensor in part.tensors}
+    check_kind(first, tensors)
     try:
         _check_numbers(first)
         _check_attention(first, tensors)

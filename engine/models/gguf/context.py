@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
 from engine.models.gguf.library import Library, llama_library
+from engine.platform.cores import usable_threads
 from engine.platform.instructions import multiplies_bfloat16
 from engine.request import ModelSpec
 
@@ -219,7 +220,7 @@ class LlamaContext:
         params.n_ctx, params.n_batch, params.n_ubatch = self.cells, self.batch, self.batch
         params.n_seq_max, params.kv_unified, params.swa_full = sequences, True, True
         params.n_outputs_max = params.n_outputs_max_per_seq = self.outputs
-        params.n_threads = params.n_threads_batch = spec.threads or os.cpu_count() or 1
+        params.n_threads = params.n_threads_batch = spec.threads or usable_threads()
         params.no_perf = True
         for kind in kinds:
             params.type_k = params.type_v = KV_TYPES[kind.type]

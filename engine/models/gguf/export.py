@@ -20,6 +20,7 @@ from engine.decoder.family import Family
 from engine.errors import ModelUnusable
 from engine.models.gguf.file_types import FILE_TYPES
 from engine.models.gguf.library import llama_library
+from engine.platform.cores import usable_threads
 
 LONGEST_MESSAGE = 300  # characters of llama.cpp's error
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -102,7 +103,7 @@ def quantise(source: Path, kind: str, out: Path, progress: Callable[[int, int], 
 
     parameters = api.llama_model_quantize_default_params()
     parameters.ftype = FILE_TYPES[kind].number
-    parameters.nthread = os.cpu_count() or 1
+    parameters.nthread = usable_threads()
     files = (os.fsencode(source), os.fsencode(out))
     with library.listening(note):
         code = api.llama_model_quantize(*files, ctypes.byref(parameters))

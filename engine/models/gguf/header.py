@@ -30,6 +30,22 @@ MOST_DIMENSIONS = 4
 MOST_ALIGNMENT = 1 << 20
 MOST_PARTS = 1000
 
+_BIG_ENDIAN = frozenset({2 << 24, 3 << 24})
+_BEGINNINGS = (
+    (b"version https://git-lfs", "a Git LFS pointer, not the file itself: run git lfs pull"),
+    (b"<!doctype", "a web page, perhaps of a login: download the file itself"),
+    (b"<html", "a web page, perhaps of a login: download the file itself"),
+    (b"PK\x03\x04", "a ZIP archive or a pickle of torch"),
+    (b"\x1f\x8b", "packed with gzip: unpack it first"),
+    (b"7z\xbc\xaf", "a 7z archive: unpack it first"),
+    (b"lmgg", "the format before GGUF, which is no longer read: get a newer conversion"),
+    (b"fmgg", "the format before GGUF, which is no longer read: get a newer conversion"),
+    (b"tjgg", "the format before GGUF, which is no longer read: get a newer conversion"),
+    (b"algg", "the format before GGUF, which is no longer read: get a newer conversion"),
+    (b"\x80", "a pickle, a format that can run code when it is opened"),
+    (b"{", "a text in JSON"),
+)
+
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}  # fmt: skip
 
@@ -106,6 +122,27 @@ def read_parts(path: Path) -> tuple[GgufHeader, ...]:
     return (first, *(read_header(path.with_name(name)) for name in names))
 
 
+def first_bytes(file: Path) -> str:
+    """What a file that is not GGUF seems to be, from how it begins."""
+    with file.open("rb") as content:
+        start = content.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+    if not start:
+        return "it is empty or blank: get it again"
+    if start[8:9] == b"{":
+        return "safetensors: give the folder that it is in, with config.json and tokenizer.json"
+    return next((kind for sign, kind in _BEGINNINGS if start.startswith(sign.lower())), "unknown")
+
+
+def unreadable_version(version: int) -> str:
+    """Why a version of the format is not read."""
+    if version in _BIG_ENDIAN:
+        return "is written for big-endian machines: get the little-endian conversion"
+    return (
+        f"has GGUF version {version}; supported are versions 2 and 3: get a newer conversion of the "
+        "model"
+    )
+
+
 class _Reader:
     """Walks through the header once; never reads past the file's end or its own limits."""
 
@@ -134,13 +171,13 @@ class _Reader:
 
     def _version(self) -> int:
         if self._take(4) != MAGIC:
-            raise ModelUnusable(f"{self._path} is not a GGUF file: it does not begin with GGUF")
+            seems = first_bytes(self._path)
+            raise ModelUnusable(
+                f"{self._path} is not a GGUF file: it does not begin with GGUF ({seems})"
+            )
         version = self._number("I")
         if version not in VERSIONS:
-            raise ModelUnusable(
-                f"{self._path} has GGUF version {version}; supported are versions 2 and 3 of "
-                "little-endian machines: get a newer conversion of the model"
-            )
+            raise ModelUnusable(f"{self._path} {unreadable_version(version)}")
         return version
 
     def _value(self, key: str) -> Value:

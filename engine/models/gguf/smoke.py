@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.errors import ModelUnusable, NumericalError
 from engine.models.gguf.library import ERROR, llama_library
+from engine.platform.cores import usable_threads
 
 CONTEXT = 64  # tokens: as little memory as llama.cpp takes
 LONGEST_MESSAGE = 300  # characters of llama.cpp's errors that are shown
@@ -44,7 +45,7 @@ def _smoke(api: ModuleType, file: Path, tokens: int, errors: list[str]) -> None:
 def _generate(api: ModuleType, model: object, tokens: int, errors: list[str]) -> None:
     parameters = api.llama_context_default_params()
     parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = CONTEXT
-    parameters.n_threads = parameters.n_threads_batch = os.cpu_count() or 1
+    parameters.n_threads = parameters.n_threads_batch = usable_threads()
     context = api.llama_init_from_model(model, parameters)
     if not context:
         raise ModelUnusable(f"llama.cpp cannot make a context for it{_reason(errors)}")

@@ -158,11 +158,14 @@ def _of_gguf(path: Path) -> list[str | None]:
 def _of_tokenizer(file: Path) -> list[str | None]:
     if not file.exists():
         raise ModelUnusable(f"{file.parent}: tokenizer.json is missing; download the model again")
-    content: Any = json.loads(file.read_text(encoding="utf-8"))
-    vocabulary = content["model"]["vocab"]
-    if isinstance(vocabulary, list):  # Unigram: texts with scores, in order
-        found = {number: text for number, (text, _) in enumerate(vocabulary)}
-    else:
-        found = {number: text for text, number in vocabulary.items()}
-    found |= {token["id"]: token["content"] for token in content.get("added_tokens") or ()}
+    try:
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        vocabulary = content["model"]["vocab"]
+        if isinstance(vocabulary, list):  # Unigram: texts with scores, in order
+            found = {number: text for number, (text, _) in enumerate(vocabulary)}
+        else:
+            found = {number: text for text, number in vocabulary.items()}
+        found |= {token["id"]: token["content"] for token in content.get("added_tokens") or ()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ModelUnusable(f"{file} is not a tokenizer ({error}); get the model again") from error
     return [found.get(number) for number in range(max(found, default=-1) + 1)]

@@ -196,3 +196,29 @@ class TestFormats:
         assert out.startswith("pocket, int8, greedy")
         assert "rounded to 8 bits" in out
         assert out.endswith("every token agrees\n")
+
+
+class TestBaseModels:
+    """They were "ready", and then nothing worked."""
+
+    @pytest.fixture
+    def base(self, tmp_path) -> Path:
+        pytest.importorskip("llama_cpp")
+        from tests.engine.models.gguf import tiny
+
+        pairs = [pair for pair in tiny.metadata() if b"chat_template" not in pair]
+        return tiny.write(tmp_path / "base.gguf", tiny.with_weights(pairs, tiny.shapes(), 0.25))
+
+    def test_a_file_loads_and_chat_asks_for_a_template(self, slipstream, ask, base):
+        code, out, _ = slipstream("models", "import", str(base))
+        assert (code, out) == (0, "base is ready: slipstream --model base\n")
+        code, _, said = slipstream("ask", QUESTION, "--model", "base")
+        assert code == 2
+        assert "--chat-template and a name (chatml, " in said
+        assert ask("base", "--chat-template", "alpaca")[0] == 0
+
+    def test_a_folder_does_the_same(self, ask, refused, folder, tmp_path):
+        place = shutil.copytree(folder("llama"), tmp_path / "base")
+        (place / "chat_template.jinja").unlink()
+        assert "this model has no chat template" in refused("ask", QUESTION, "--model", str(place))
+        assert ask(place, "--chat-template", "vicuna")[0] == 0

@@ -16,6 +16,7 @@ from app.errors import AppError, UnknownConversation, UnknownModel
 from app.history.store import History
 from app.request import Completion, ReplyOptions
 from app.settings import Settings
+from app.text.chat_text import ChatText
 from app.worker.child import Entry
 from engine.errors import ContextOverflow, EngineError, InvalidRequest
 from engine.request import FinishReason
@@ -287,3 +288,31 @@ class TestSwitch:
         assert assistant.entry.name == "pocket-draft"
         assert assistant.plan is plan
         assert assistant.loading == ""
+
+
+class TestABaseModel:
+    @asynchronous
+    async def test_a_conversation_is_one_text_that_it_continues(self, tmp_path):
+        folder = tmp_path / "base"
+        shutil.copytree(POCKET, folder)
+        (folder / "chat_template.jinja").unlink()
+        async with assisted(tmp_path, text=ChatText.load(folder)) as assistant:
+            chat = assistant.history.create_conversation("test").id
+            await ask(assistant, chat, "Once upon")
+            second = await ask(assistant, chat, " a time")
+            path = assistant.history.messages(chat)
+            standing = await assistant.context_use("", path)
+            again = await ended(await assistant.regenerate(chat, PLAIN))
+            more = await ended(await assistant.extend(chat, PLAIN))
+        assert [one.role for one in path] == ["user", "assistant"] * 2
+        assert second.stats.prompt_tokens > 1
+        assert standing.used > 0
+        assert again.text == second.text
+        assert more.text.startswith(again.text)
+
+    @asynchronous
+    async def test_it_chats_with_a_template_that_a_person_chose(self, tmp_path):
+        async with assisted(tmp_path) as assistant:
+            await assistant.use_template("chatml")
+            assert assistant.settings.chat_template == "chatml"
+            assert not assistant.loaded.text.borrows, "pocket has a template of its own"

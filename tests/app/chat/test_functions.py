@@ -12,6 +12,7 @@ from app.chat.loaded_model import ANSWER, AROUND, first_seen
 from app.chat.reply import compared
 from app.errors import AttachmentRefused
 from app.request import Message, PredictionUsage, ReplyOptions
+from app.text.decoding import decoded
 from engine.request import Penalties, SamplingParams
 
 # --- attachments ----------------------------------------------------------------------------------
@@ -30,16 +31,50 @@ def test_a_message_that_looks_like_one_with_a_file_stays_a_message():
     assert split(text) == ((), text)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(
+    "encoding",
+    ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"],
+)
 def test_texts_are_read(encoding):
-    assert read_attachment("a\nb.txt", "naïve\r\n☃".encode(encoding)).text == "naïve\n☃"
+    read = read_attachment("a\nb.txt", "naïve\r\na\rb ☃".encode(encoding))
+    assert read.text == "naïve\na\nb ☃"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1252", "12 € for a naïve café, “quoted” Müller"),
+        ("cp1252", "price £5"),
+        ("latin-1", "perché è così però la città è più bella"),
+        ("cp1250", "Cześć, jak się masz? Wszystko w porządku."),
+        ("cp1254", "Türkçe için İstanbul çok güzel, değil mi şimdi?"),
+        ("shift_jis", "これは日本語のテキストです。"),
+        ("euc_jp", "これは日本語のテキストです。"),
+        ("gb18030", "北京是中国的首都。这是一个普通的文本文件。"),
+        ("big5", "北京是中國的首都。這是一個普通的文字檔案。"),
+        ("euc_kr", "서울은 대한민국의 수도이다."),
+        ("cp1251", "Привет, как дела? Это обычный текст."),
+        ("koi8_r", "Привет, как дела? Это обычный текст."),
+        ("cp1253", "Καλημέρα κόσμε, τι κάνεις;"),
+        ("tis_620", "กรุงเทพเป็นเมืองหลวงของประเทศไทย"),
+    ],
+)
+def test_texts_in_old_encodings_are_read(encoding, text):
+    assert read_attachment("a.txt", text.encode(encoding)).text == text
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+def test_law_utf8_is_never_taken_for_another_encoding(text):
+    assert decoded(text.encode()) == text.removeprefix("\ufeff")
 
 
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"\x89PNG\r\n\xff", "no text in UTF-8 or UTF-16"),
-        (b"a\0b", "no text file"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no text in an encoding"),
+        (b"%PDF-1.7\n\x01\x02\xe2\xe3\x03\x90\x81", "no text in an encoding"),
+        (bytes(range(128, 256)), "no text in an encoding"),
+        (b"a\0b", "no text in an encoding"),
         (b" \n", "is empty"),
         (b"x" * (MAX_BYTES + 1), "at most 2 MiB"),
     ],

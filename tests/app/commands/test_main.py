@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +31,7 @@ def start(*arguments: str, code: str = COMMAND) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         cwd=ROOT,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -42,6 +45,17 @@ def run(*arguments: str, code: str = COMMAND) -> tuple[int, str, str]:
     with start(*arguments, code=code) as process:
         out, err = process.communicate(timeout=120)
     return process.returncode, out, err
+
+
+@contextmanager
+def feeding(monkeypatch, data: bytes) -> Iterator[None]:
+    """A pipe with ``data`` as standard input."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(data)
+    with os.fdopen(reading) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        yield
 
 
 class TestStart:
@@ -90,6 +104,11 @@ class TestStart:
         ):
             assert line in out
 
+    def test_config_is_json_where_asked(self, home, capsys):
+        assert cli.main(["config", "--json"], no_page) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["settings"]["home"] == {"value": str(home), "source": "SLIPSTREAM_HOME"}
+
     def test_flags_override_the_environment_which_overrides_the_file(
         self, home, tmp_path, monkeypatch
     ):
@@ -116,7 +135,7 @@ MISTAKES = [
     (["ask", ""], "slipstream: the prompt is empty; write something to answer"),
     (["ask", " \t"], "slipstream: the prompt is empty"),
     (["ask", "a\udc80"], "slipstream: a message holds half a character"),
-    (["ask"], "slipstream ask: the following arguments are required: TEXT"),
+    (["ask"], "there is no question; write slipstream ask"),
     (["ask", "a", "--temperature", "nan"], "'nan' is not a number from 0 to 100"),
     (["ask", "a", "--temperature", "-1"], "'-1' is not a number from 0 to 100"),
     (["ask", "a", "--temperature", "warm"], "'warm' is not a number from 0 to 100"),
@@ -134,6 +153,7 @@ MISTAKES = [
     (["--port", "70000"], "'70000' is not a whole number from 0 to 65535"),
     (["dance"], "invalid choice: 'dance'"),
     (["ask", "a", "--dance"], "unrecognized arguments: --dance"),
+    (["ask", "a", "--\x1b[2J"], "unrecognized arguments: --\u241b[2J"),
 ]
 
 
@@ -233,11 +253,11 @@ class TestStreams:
 
 
 class TestAsk:
-    def test_streams_the_text_and_ends_with_one_line_of_json(self, home):
+    def test_prints_one_line_of_json_where_asked(self, home):
         code, out, err = run("ask", "hello", "--json", "--max-tokens", "20", "--draft", "specexec")
         assert (code, err) == (0, "")
-        last = json.loads(out.splitlines()[-1])
-        assert out == last["text"] + "\n" + out.splitlines()[-1] + "\n"
+        last = json.loads(out)
+        assert len(out.splitlines()) == 1
         assert set(last) == {
             "token_ids", "text", "drafter", "reason", "passes", "drafted", "accepted", "near_ties",
             "seconds", "tokens_per_second", "finish_reason", "prompt_tokens",
@@ -267,6 +287,36 @@ class TestAsk:
         assert code == 0
         assert out.strip() in ("small", "large")
 
+    @pytest.mark.parametrize(
+        ("arguments", "data", "asked"),
+        [
+            (["shorten"], b"a text", "a text\n\nshorten"),
+            (["shorten"], b"", "shorten"),
+            ([], "na\xefve\r\n".encode("cp1252"), "na\xefve\n"),
+            (["-"], "北京".encode("utf-16"), "北京"),
+        ],
+    )
+    def test_reads_what_is_piped_in(self, arguments, data, asked, home, monkeypatch):
+        seen = []
+        monkeypatch.setattr("app.commands.ask.run", lambda options: seen.append(options) or 0)
+        with feeding(monkeypatch, data):
+            assert cli.main(["ask", *arguments], no_page) == 0
+        assert seen[0].turn.messages[0].content == asked
+
+    def test_refuses_a_pipe_with_no_text(self, home, monkeypatch, capsys):
+        with feeding(monkeypatch, b"\x89PNG\0\0"):
+            assert cli.main(["ask", "what is it?"], no_page) == 2
+        assert "standard input is no text" in capsys.readouterr().err
+
+    def test_an_answer_does_not_control_the_terminal(self, home, monkeypatch, capsys):
+        monkeypatch.setattr(
+            "app.chat.loaded_model.EngineWorker", partial(EngineWorker, entry=fake_engine.parrot)
+        )
+        assert cli.main(["ask", "a\x1b]0;title\x07b\x9bc\r\nd"], no_page) == 0
+        out = capsys.readouterr().out
+        assert not set(out) & {"\x1b", "\x07", "\x9b", "\r"}
+        assert "\u241b]0;title\u2407b\ufffdc\nd" in out
+
     def test_the_interrupt_key_ends_it_cleanly(self, home):
         """And nothing is left that still holds the output open: the engine has ended too."""
         lines = " ".join(
@@ -284,7 +334,7 @@ class TestAsk:
         monkeypatch.setattr("app.chat.loaded_model.EngineWorker", fake)
         assert cli.main(["ask", "abc", "--json"], no_page) == 1
         out, err = capsys.readouterr()
-        assert json.loads(out.splitlines()[-1])["finish_reason"] == "error"
+        assert json.loads(out)["finish_reason"] == "error"
         assert err.startswith("slipstream: the engine stopped while it answered")
         assert len(err.splitlines()) == 1
         assert "Traceback" in (home / "logs" / "slipstream.log").read_text()

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from app.models.downloads.staging import Space
 from app.settings import Settings
 from tests.app.models.downloads.hub import Fixed, Repo, StandInHub, model_files
-from tests.app.models.library.places import gguf, model_folder, ollama
+from tests.app.models.library.places import POCKET, gguf, ollama
 from tests.app.row_tables import remember
 from tests.engine.models.gguf import tiny as tiny_gguf
 
@@ -64,7 +65,7 @@ def wait_for_bytes(stand_in: StandInHub, count: int) -> None:
 def test_one_command_gets_a_model_and_its_draft(models, home):
     code, out, err = models("pull", "smollm2-360m-instruct")
     assert (code, err) == (0, "")
-    assert "smollm2-360m-instruct: 3 files of HuggingFaceTB/SmolLM2-360M-Instruct, 2.1 MB" in out
+    assert "smollm2-360m-instruct: 3 files of HuggingFaceTB/SmolLM2-360M-Instruct, 2.0 MiB" in out
     assert out.count("is ready: slipstream --model smollm2") == 2
     for name in ("smollm2-360m-instruct", "smollm2-135m-instruct"):
         assert (home / "models" / name / "model.safetensors").exists()
@@ -134,7 +135,7 @@ def test_a_full_disk_is_reported_before_the_first_byte(models, stand_in, monkeyp
     monkeypatch.setattr("app.models.downloads.queue.Space", small)
     code, _, err = models("pull", "org/tiny")
     assert code == 1
-    assert "tiny needs 1.0 MB more and 512.0 MB stay free, but" in err
+    assert "tiny needs 1.0 MiB more and 512.0 MiB stay free, but" in err
     assert stand_in.fetched() == []
 
 
@@ -196,7 +197,7 @@ def test_a_terminal_shows_bars_with_speed(home, stand_in):
     os.close(leader)
     assert b"tiny" in shown
     assert b"B/s" in shown
-    assert b"1.0/1.0 MB" in shown
+    assert b"1.0/1.0 MiB" in shown
 
 
 def read_terminal(leader: int) -> bytes:
@@ -216,9 +217,24 @@ def test_search_shows_the_catalogue_first_and_then_the_hub(models, stand_in):
     lines = out.splitlines()
     assert code == 0
     assert [line.split()[0] for line in lines] == ["qwen3-8b", "qwen3-8b-q4", "org/qwen-small"]
-    assert "1.0 MB  7 downloads (mit, gated)" in lines[-1]
+    assert "976.6 KiB  7 downloads (mit, gated)" in lines[-1]
     stand_in.rows = []
-    assert "has no text model that matches 'zzz'" in models("search", "zzz")[1]
+    assert "has no text model that matches 'zzz'" in models("search", "zzz")[2]
+
+
+@pytest.mark.parametrize(
+    "asked", [("list",), ("list", "--available"), ("search", "qwen3")], ids=" ".join
+)
+def test_lists_are_json_where_asked(models, stand_in, asked):
+    stand_in.rows = []
+    code, out, _ = models(*asked, "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    assert all((row["name"] and row["bytes"] is None) or row["bytes"] >= 0 for row in rows)
+    assert [row["name"] for row in rows if row["ready"]] == (
+        ["pocket", "pocket-draft"] if asked == ("list",) else []
+    )
 
 
 def test_what_could_be_downloaded_says_its_size_licence_and_why(models, stand_in):
@@ -232,7 +248,7 @@ def test_what_could_be_downloaded_says_its_size_licence_and_why(models, stand_in
 
 def test_the_list_says_which_type_of_a_file_is_faster_once_that_was_measured(models, home):
     pytest.importorskip("llama_cpp")
-    assert models("list", "--available")[1].endswith(
+    assert models("list", "--available")[2].endswith(
         "slipstream doctor --types does it in a minute.\n"
     )
     remember(Settings(home=home))
@@ -247,9 +263,9 @@ def test_what_a_killed_import_left_is_listed_and_removed(models, home):
     (files / "model.safetensors.part").write_bytes(bytes(5000))
     line = next(line for line in models("list")[1].splitlines() if line.startswith("half"))
     assert (
-        "5.0 kB  of an import that was stopped; remove it with: slipstream models rm half" in line
+        "4.9 KiB  of an import that was stopped; remove it with: slipstream models rm half" in line
     )
-    assert models("rm", "half") == (0, "half is removed; 5.0 kB are free again.\n", "")
+    assert models("rm", "half") == (0, "half is removed; 4.9 KiB are free again.\n", "")
     assert "half" not in models("list")[1]
 
 
@@ -270,7 +286,7 @@ def test_a_model_of_another_program_is_offered_imported_and_removed(models, home
 
 
 def test_the_ways_of_import(models, home, tmp_path):
-    source = model_folder(tmp_path / "mine")
+    source = shutil.copytree(POCKET, tmp_path / "mine")
     assert models("import", str(source))[0] == 0
     assert models("import", str(source), "--name", "c", "--copy")[0] == 0
     assert models("import", str(source), "--name", "r", "--reference")[0] == 0

@@ -35,6 +35,26 @@ def test_words_are_found(named, words, titles):
     assert [one.title for one in named.conversations(words=words)] == titles
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("我上个月去了北京旅游。很开心。", "北京"),
+        ("我上个月去了北京旅游。很开心。", "旅游 北京"),
+        ("GPT和北京的天气", "北京 gpt"),
+        ("昨日は東京タワーに行きました。", "タワー"),
+        ("昨日は東京タワーに行きました。", "東京"),
+        ("ผมไปเที่ยวกรุงเทพมาแล้ว", "กรุงเทพ"),
+        ("대한민국의수도서울", "서울"),
+        ("ខ្ញុំទៅភ្នំពេញម្សិលមិញ", "ភ្នំពេញ"),
+    ],
+)
+def test_words_are_found_in_languages_without_spaces(named, text, words):
+    chat = named.create_conversation("Trip").id
+    named.add_message(chat, None, "user", text)
+    assert [one.title for one in named.conversations(words=words)] == ["Trip"]
+    assert named.conversations(words=f"{words} eggs") == named.conversations(words="上海") == []
+
+
 def test_deleted_and_changed_words_are_not_found(named):
     (hens,) = named.conversations(words="eggs")
     (message,) = named.messages(hens.id)

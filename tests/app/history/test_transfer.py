@@ -63,7 +63,7 @@ USER = {"id": "a", "role": "user", "content": "hello"}
     ("data", "sentence"),
     [
         (b"just a text", "no line like <!-- user -->"),
-        (b"\xff\xfe\x00", "not text in UTF-8"),
+        (b"\xff\xfe\x00", "it is no text"),
         (b"{}", "format"),
         (b"{", "not a conversation"),
         (kept(USER | {"role": "root"}), "messages.0.role"),

@@ -61,11 +61,12 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder that has what loading needs; nothing opens the files here."""
+    """A folder that has what loading needs: nothing reads more here than names and headers."""
     made = tmp_path / "local-model"
     made.mkdir()
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (made / name).write_text("{}")
+    (made / "config.json").write_text('{"model_type": "llama"}')
+    (made / "tokenizer.json").write_text("{}")
+    (made / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     return made
 
 
@@ -270,11 +271,11 @@ def test_an_unknown_name_lists_the_known_ones(settings, name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nothing", "there is no folder"),
+        ("nothing", "there is no file or folder"),
         ("empty", r"config.json, tokenizer.json and \*.safetensors"),
         ("cut.gguf", "is cut off"),
         ("missing.gguf", r"there is no file .*missing\.gguf"),
-        ("model.safetensors", "is neither a GGUF file nor a folder"),
+        ("model.safetensors", "is no GGUF file"),
     ],
 )
 def test_a_path_that_is_no_model_is_explained(settings, tmp_path, name, said):

@@ -59,6 +59,7 @@ class FakeAssistant:
         self.requests: list[ChatRequest] = []
         self.ended = threading.Event()  # set when an answer ends, however it does
         self.running = 0  # answers
+        self.steps = 0  # all passes
 
     async def close(self) -> None:
         """It holds nothing."""
@@ -86,6 +87,7 @@ class FakeAssistant:
                 left[at] = await stack.enter_async_context(aclosing(self._answer(request)))
             while left:
                 await asyncio.sleep(self.pause)
+                self.steps += 1
                 for at, answer in list(left.items()):
                     if (event := await anext(answer, None)) is None:
                         del left[at]

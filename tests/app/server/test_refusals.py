@@ -139,7 +139,9 @@ def test_wrong_requests_are_refused(
     response = post(url, route, **{**ASKED[route], **fields})
     body = response.json()
     assert response.status_code == (404 if param == "model" else 400)
-    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    missing = route == "messages" and param == "model"
+    kind = "not_found_error" if missing else "invalid_request_error"
+    assert (body["type"], body["error"]["type"]) == ("error", kind)
     assert body["error"]["param"] == param
     assert words in body["error"]["message"]
     assert "\n" not in body["error"]["message"]

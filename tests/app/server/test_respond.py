@@ -95,7 +95,8 @@ async def answered(answers: Answers, protocol: Protocol, *, stream: bool = True)
     body: Any = SimpleNamespace(
         stream=stream, chat_requests=(ChatRequest(()),), choices=1, skipped=()
     )
-    staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait())
+    scope = {"path": "/v1/responses", "headers": []}
+    staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait(), scope=scope)
     assistant: Any = answers
     return await respond(assistant, body, protocol, staying)
 

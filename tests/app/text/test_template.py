@@ -91,9 +91,11 @@ class TestLoading:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": written}))
         assert ChatTemplate.load(tmp_path).render(ASK) == "plain"
 
-    def test_a_model_without_template_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ModelUnusable, match="has no chat template.*instruction-tuned"):
-            ChatTemplate.load(tmp_path)
+    def test_a_base_model_has_none_unless_a_person_gives_one(self, tmp_path: Path) -> None:
+        assert ChatTemplate.load(tmp_path) is None
+        given = ChatTemplate.load(tmp_path, "plain")
+        assert given is not None
+        assert given.render(ASK) == "plain"
 
     @pytest.mark.parametrize("foreign", [False, True])
     def test_a_template_that_is_no_template(self, foreign: bool) -> None:

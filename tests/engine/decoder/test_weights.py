@@ -142,7 +142,7 @@ class TestIndex:
     @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"weight_map": []}', "[" * 100_000])
     def test_one_that_is_none_is_refused(self, folder, content):
         self.write(folder, content)
-        refused(folder, r"index\.json (cannot be read|has no weight_map)")
+        refused(folder, r"index\.json (cannot be read|holds no fields|has no weight_map)")
 
 
 def rope(kind, **fields):

@@ -45,7 +45,7 @@ def test_a_wish_is_kept_or_refused():
         (3 * BILLION, 32, 8, "float32", HfPlacement("cpu", "float32")),  # 11.2 GiB
         (3 * BILLION, 32, 16, "float32", HfPlacement("cuda", "float32")),
         (3 * BILLION, 32, 6, None, HfPlacement("cpu", "float32")),  # no room for a conversation
-        (3 * BILLION, 5, 8, None, None),  # it is read through RAM
+        (3 * BILLION, 4, 8, None, None),  # it is read through RAM
     ],
 )
 def test_a_gpu_takes_what_fits_with_its_conversations(elements, ram, gpu, wished, wanted):

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.hardware.limits import cores, parse_cgroup, parse_nvidia, ram
+from engine.hardware.limits import parse_nvidia, ram
+from engine.platform.cores import parse_cgroup, usable_cores
 from engine.platform.instructions import instruction_sets
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:  1000000 kB\nMemAvailable:   12000000 kB\n"
@@ -75,15 +76,15 @@ def test_memory_is_what_the_control_groups_leave(
         ),
     ],
 )
-def test_a_quota_counts_as_a_share_of_cores(
+def test_a_quota_counts_as_a_share_of_usable_cores(
     tmp_path: Path, files: dict[str, str], share: float
 ) -> None:
-    assert cores(write(tmp_path, files)) == share
+    assert usable_cores(write(tmp_path, files)) == share
 
 
 def test_no_quota_leaves_the_affinity(tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}
-    assert cores(write(tmp_path, files)) >= 1
+    assert usable_cores(write(tmp_path, files)) >= 1
 
 
 def test_instruction_sets_of_both_makers_of_processors(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the message list shows: texts as they are, figures, sentences, versions."""
 
+import re
 from html import unescape
 from typing import Any
 
@@ -7,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.attachments import Attachment, compose
+from app.chat.attachments import Attachment, compose, titled
 from app.history.records import AnswerFacts, StoredMessage
 from app.request import PartialAnswer
 from engine.request import FinishReason
-from ui.chat import transcript
+from ui.chat import markdown, transcript
 from ui.chat.caption import LEAST_TIMED, caption, summary
 from ui.chat.transcript import Appearance
 
@@ -62,36 +63,87 @@ def test_law_plain_answer_is_shown_and_copied_as_it_is(text):
 
 @given(st.text())
 def test_law_title_is_one_short_line(text):
-    made = transcript.title(text)
+    made = titled(text)
     assert len(made) <= 60
     assert len(made.splitlines()) <= 1
 
 
 def test_answer_in_markdown_is_left_to_gradio():
     [row, _] = transcript.rows([message("assistant", "**a** < b")], {}, {}, MARKDOWN)
-    assert row["content"] == [{"type": "text", "text": "**a** < b"}]
+    assert row["content"] == [{"type": "text", "text": "**a** &lt; b"}]
+
+
+SHOWN, WITHIN = "\ufdd0{}\ufdd1", "\ufdd2{}\ufdd3"  # around formulas
 
 
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
-        ("area $x^2$ and $y$.", r"area \(x^2\) and \(y\)."),
+        ("area $x^2$ and \\(y\\).", f"area {WITHIN.format('x^2')} and {WITHIN.format('y')}."),
         ("it costs $5 and $6", "it costs $5 and $6"),
         ("$5-$6 or US$7, 8$", "$5-$6 or US$7, 8$"),
         (r"\$x$ y", r"\$x$ y"),
-        ("`$x$` and $z$", r"`$x$` and \(z\)"),
-        ("```\n$y$\n```\n$z$", "```\n$y$\n```\n\\(z\\)"),
-        ("```\n$y$ still open", "```\n$y$ still open"),
-        ("$$a + b$$ $c$", r"$$a + b$$ \(c\)"),
+        ("`$x$` and $z$", f"`$x$` and {WITHIN.format('z')}"),
+        ("```\n$y$ <b>\n```\n$z$", f"```\n$y$ <b>\n```\n{WITHIN.format('z')}"),
+        ("```\n$y$ <b> still open", "```\n$y$ <b> still open"),
+        ("~~~\n<b> ~a~\n~~~\n<b>", "~~~\n<b> ~a~\n~~~\n&lt;b>"),
+        ("$$a < b$$ \\[c\\]", f"{SHOWN.format('a < b')} {SHOWN.format('c')}"),
+        ("`\\(` and `\\)`, `$$` and `$$`", "`\\(` and `\\)`, `$$` and `$$`"),
+        ("- a\n\n  ```cpp\n  cpp<int>\n  ```", "- a\n\n  ```c\n  cpp<int>\n  ```"),
+        ("$$ open <b>", "$$ open &lt;b>"),
+        ("std::vector<int> v;", "std::vector&lt;int> v;"),
+        ("`vector<int>` ``a ` <b>`` <b>", "`vector<int>` ``a ` <b>`` &lt;b>"),
+        ("<div>\n\nMap<String, List<T>>", "&lt;div>\n\nMap&lt;String, List&lt;T>>"),
+        ("a <think> b `<think>` </think>", "a &lt;think> b `<think>` &lt;/think>"),
+        ("<!-- note --> &lt; &amp; AT&T", "&lt;!-- note --> &amp;lt; &amp;amp; AT&T"),
+        ("(~2000 m) (~5000 m) ~~gone~~", "(&#126;2000 m) (&#126;5000 m) ~~gone~~"),
+        ("|a|b|\n|-|-|\n|x<br>y|<b>|\n\nuse <br>", "|a|b|\n|-|-|\n|x<br>y|&lt;b>|\n\nuse &lt;br>"),
+        ("- a\n\n      <b> in code\n\n<b>", "- a\n\n      <b> in code\n\n&lt;b>"),
+        ("<https://a.b/~c> [d](<e f>)", "<https://a.b/~c> [d](<e f>)"),
+        (r"\<b> \`<b>`", r"\<b> \`&lt;b>`"),
     ],
 )
-def test_single_dollars_are_formulas_only_where_they_can_be(written, shown):
-    assert transcript.formulas(written) == shown
+def test_answers_are_shown_as_written(written, shown):
+    assert markdown.shown(written) == shown
 
 
-@given(st.text(st.sampled_from("$ab \n`\\5"), max_size=40))
-def test_law_formulas_take_only_dollars_away(text):
-    assert transcript.formulas(text).replace(r"\(", "$").replace(r"\)", "$") == text
+@given(st.text(st.sampled_from("$ab \n`\\5<>~&;()[]|-"), max_size=60))
+def test_law_only_html_tildes_and_the_marks_of_formulas_change(text):
+    marks = {
+        "&lt;": "<",
+        "&#126;": "~",
+        "&amp;": "&",
+        **dict.fromkeys("\ufdd0\ufdd1\ufdd2\ufdd3", ""),
+    }
+    back = re.sub("|".join(marks), lambda found: marks[found[0]], markdown.shown(text))
+    bare = re.compile(r"[$()\[\]\\]|&amp;|&lt;|&#126;")
+    assert bare.sub("", back) == bare.sub("", text)
+
+
+@pytest.mark.parametrize(
+    ("written", "parts"),
+    [
+        (
+            "<think>\nhm <b>\n</think>\n\nYes.",
+            [("Reasoning", "done", "hm &lt;b>"), (None, None, "Yes.")],
+        ),
+        ("<think>\nhm", [("Reasoning", "pending", "hm")]),
+        ("<think>\n\n</think>\n\nYes.", [(None, None, "Yes.")]),
+        ("Write <think>x</think> so.", [(None, None, "Write &lt;think>x&lt;/think> so.")]),
+        ("```\n<think>\n```", [(None, None, "```\n<think>\n```")]),
+        ("<div><p>Hello", [(None, None, "&lt;div>&lt;p>Hello")]),
+        ("    indented", [(None, None, "    indented")]),
+    ],
+)
+def test_only_reasoning_that_begins_an_answer_folds(written, parts):
+    *rows, _ = transcript.answering(
+        PartialAnswer(written, 2), Appearance(plain=False, overlay=False)
+    )
+    about = [row.get("metadata", {}) for row in rows]
+    shown = [row["content"][0]["text"] for row in rows]
+    assert [
+        (one.get("title"), one.get("status"), text) for one, text in zip(about, shown, strict=True)
+    ] == parts
 
 
 def test_attached_files_are_named_next_to_the_question():

@@ -31,7 +31,7 @@ def test_what_was_found_and_how_fast_it_is(page):
     expect(found).to_contain_text("Not measured on this machine yet")
     button(page, "Measure its speed")
     expect(page.locator("#hardware .result")).to_contain_text("Measuring")
-    expect(found.locator(".pairs")).to_contain_text("GB/s")
+    expect(found.locator(".pairs")).to_contain_text("GiB/s")
     expect(page.get_by_role("button", name="Measure again")).to_be_enabled()
 
 

@@ -105,7 +105,7 @@ def wait_for(seen: Callable[[], bool]) -> None:
 def test_one_button_gets_a_model_with_its_draft_and_it_answers(page, world):
     assert world.hub.requests == [], "the hub was asked before a person wanted something"
     offer = page.locator("#models-list [data-row='smollm2-360m-instruct']")
-    expect(offer).to_contain_text("with its draft, 269.1 MB")
+    expect(offer).to_contain_text("with its draft, 256.6 MiB")
     expect(offer.locator("summary")).to_contain_text("Auto")
     offer.get_by_role("button", name="Get ").click()
     for name in ("smollm2-360m-instruct", "smollm2-135m-instruct"):
@@ -124,7 +124,7 @@ def test_one_button_gets_a_model_with_its_draft_and_it_answers(page, world):
     target.get_by_role("button", name="Delete", exact=True).click()
     dialog = target.get_by_role("dialog")
     expect(dialog).to_contain_text("is in use: the bundled model is loaded in its place first")
-    expect(dialog).to_contain_text("That frees 21.")
+    expect(dialog).to_contain_text("That frees 20.")
     dialog.get_by_role("button", name="Delete smollm2-360m-instruct").click()
     told = page.get_by_role("status").filter(has_text="Deleted smollm2-360m-instruct, 21.")
     expect(told).to_contain_text("are free again; the model that answers now is pocket.")

@@ -53,7 +53,7 @@ def test_a_repository_that_is_here_is_not_fetched_again(hub, wanted):
         manifests_for(hub, (mine,), "org/tiny", wanted)
 
 
-@pytest.mark.parametrize("name", ["nobody", "a/b/c", "https://huggingface.co/a/b", "", "../x"])
+@pytest.mark.parametrize("name", ["nobody", "a/b/c", "https://example.com/a/b", "", "../x"])
 def test_a_name_that_is_no_repository_is_unknown_and_the_hub_is_not_asked(hub, stand_in, name):
     with pytest.raises(UnknownModel):
         manifests_for(hub, (TARGET,), name)

@@ -185,7 +185,7 @@ def test_whole_files_of_the_hubs_cache_are_linked(hub, models, tmp_path, stand_i
     repo, file = stand_in.repos["org/tiny"], "model.safetensors"
     whole = b"".join(repo.files[file].pieces())
     (blobs / repo.digests[file][1]).write_bytes(bytes(2 * MIB) if damaged else whole)
-    context = JobContext(hub, models, Space(models, reserve=0), tmp_path / "cache")
+    context = JobContext(hub, models, Space(models, reserve=0), (tmp_path / "cache",))
     queue = Downloads(context)
     assert run(queue, order(hub)).state is State.DONE
     check_whole(models, stand_in)

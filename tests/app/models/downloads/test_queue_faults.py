@@ -129,9 +129,11 @@ def test_a_length_that_the_hub_did_not_list_is_refused(downloads, hub, stand_in)
 def test_too_little_room_is_reported_before_the_first_byte(hub, models, stand_in):
     made = order(hub)
     queue = Downloads(JobContext(hub, models, Space(models, 1_000_000, lambda folder: 2_500_000)))
-    with pytest.raises(DiskFull, match=r"tiny needs 2.1 MB more and 1.0 MB stay free") as caught:
+    with pytest.raises(
+        DiskFull, match=r"tiny needs 2.0 MiB more and 976.6 KiB stay free"
+    ) as caught:
         queue.add([made])
-    assert "has 2.5 MB; make room for 597.2 kB" in str(caught.value)
+    assert "has 2.4 MiB; make room for 583.2 KiB" in str(caught.value)
     assert stand_in.fetched() == []
     assert not list(models.iterdir())
 
@@ -173,7 +175,7 @@ def test_a_disk_that_is_really_full(hub, tmp_path, stand_in):
         seen = run(queue, order(hub))
         assert seen.state is State.FAILED
         assert f"the disk of {disk}" in seen.error
-        assert "of 2.1 MB, which is kept; make room and resume" in seen.error
+        assert "of 2.0 MiB, which is kept; make room and resume" in seen.error
         assert seen.done > MIB
         subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
         queue.resume("tiny")

@@ -1,8 +1,11 @@
 """Redirects, the token and where it is kept, and the sentences for a hub that refuses."""
 
 import sys
-from contextlib import closing
+import threading
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -146,3 +149,85 @@ def test_settings_never_show_it():
     settings = load_settings({"HF_TOKEN": "hf_abc", "HF_ENDPOINT": "http://127.0.0.1:1/"})
     assert (settings.hub_token, settings.hub) == ("hf_abc", "http://127.0.0.1:1")
     assert "hf_abc" not in repr(settings)
+
+
+class Busy:
+    """A hub that answers a listing with these statuses first."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str]]) -> None:
+        self.answers, self.asked = [*answers], 0
+
+    @contextmanager
+    def running(self):
+        busy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                busy.asked += 1
+                status, headers = busy.answers.pop(0) if busy.answers else (200, {})
+                self.send_response(status)
+                for name, value in {**headers, "content-length": "2"}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(b"[]")
+
+            def log_message(self, *_):
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            thread = threading.Thread(target=server.serve_forever, args=[0.02])
+            thread.start()
+            with closing(Hub(f"http://127.0.0.1:{server.server_port}")) as hub:
+                yield hub
+            server.shutdown()
+            thread.join()
+
+
+LATER = {"retry-after": "0"}
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [(429, LATER)],
+        [(429, {}), (503, LATER)],
+        [(502, {}), (504, {}), (429, {"ratelimit": '"api";r=0;t=0'})],
+        [(429, {"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"})],
+    ],
+)
+def test_a_busy_hub_is_asked_again(monkeypatch, answers):
+    monkeypatch.setattr("app.models.hub.client.PAUSES", (0.0, 0.0, 0.0))
+    busy = Busy(*answers)
+    with busy.running() as hub:
+        assert hub.ask("models", {}) == []
+    assert busy.asked == len(answers) + 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "asked"),
+    [
+        ((429, {"retry-after": "900"}), "too many requests from here; try again in 900 seconds", 1),
+        ((429, {"ratelimit": '"api";r=0;t=240'}), "in 240 seconds, or keep a token", 1),
+        ((429, {}), "try again in some minutes", 4),
+        ((404, {}), "status 404", 1),
+    ],
+)
+def test_a_hub_that_stays_busy_says_until_when(monkeypatch, answer, said, asked):
+    monkeypatch.setattr("app.models.hub.client.PAUSES", (0.0, 0.0, 0.0))
+    busy = Busy(*[answer] * 9)
+    with busy.running() as hub, pytest.raises(HubError, match=said):
+        hub.ask("models", {})
+    assert busy.asked == asked
+
+
+def test_a_login_with_hf_is_used_last(tmp_path):
+    login = tmp_path / "token"
+    login.write_text("hf_login\n")
+    settings = Settings(home=tmp_path, hub_login=login)
+    assert read_token(settings) == "hf_login"
+    assert read_token(replace(settings, hub_token="hf_variable")) == "hf_variable"
+    keep_token(settings, "hf_kept")
+    assert read_token(replace(settings, hub_token="hf_variable")) == "hf_kept"
+    keep_token(settings, "")
+    login.write_bytes(b"\xff\xfe")
+    assert read_token(settings) is None

@@ -1,13 +1,17 @@
 """Import: linked, copied or left where it is; and what is no model."""
 
+import json
+import shutil
+from urllib.parse import quote
+
 import pytest
 
 from app.errors import DiskFull, SettingsError
 from app.models.catalog import find_entry, load_catalog
 from app.models.downloads.staging import INCOMPLETE
-from app.models.library.importing import Import, Way, import_model
+from app.models.library.importing import Import, Way, add_model, import_model, typed_path
 from engine.errors import ModelUnusable
-from tests.app.models.library.places import GGUF, gguf, hub_cache, model_folder
+from tests.app.models.library.places import GGUF, POCKET, gguf, hub_cache, model_folder
 
 
 def names(folder) -> set[str]:
@@ -132,3 +136,119 @@ class Full:
     def check(self, what: str, needed: int) -> None:
         if needed:
             raise DiskFull(f"{what} needs {needed}")
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("My Model (v1).gguf", "My-Model-v1"),
+        ("Qwen2.5 \u2013 Coder.GGUF", "Qwen2.5-Coder"),
+        ("модель.gguf", "model"),
+        ("-_.weights.gguf", "weights"),
+    ],
+)
+def test_a_name_is_made_from_what_a_person_calls_a_file(settings, tmp_path, file, name):
+    assert import_model(settings, Import(gguf(tmp_path / file))) == name
+    assert import_model(settings, Import(gguf(tmp_path / "b" / file))) == f"{name}-2"
+
+
+@pytest.mark.parametrize("form", ["{}", '"{}"', "'{}'", "file://{address}", "{shell}", "  {}\n"])
+def test_paths_as_people_paste_them(tmp_path, form):
+    file = gguf(tmp_path / "My Model (v1).gguf")
+    text = form.format(file, address=quote(str(file)), shell=str(file).replace(" ", "\\ "))
+    assert (
+        typed_path(text.replace("(", "\\(").replace(")", "\\)") if "\\" in text else text) == file
+    )
+
+
+def test_an_apostrophe_in_a_path_is_part_of_it(tmp_path):
+    assert typed_path(f"{tmp_path}/anna's.gguf") == tmp_path / "anna's.gguf"
+
+
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+
+
+def folder_of(tmp_path, **files):
+    """A copy of pocket with other files; None takes one away."""
+    folder = tmp_path / "it"
+    shutil.copytree(POCKET, folder)
+    for name, text in files.items():
+        file = folder / name.replace("__", ".")
+        file.unlink(missing_ok=True)
+        if text is not None:
+            file.write_text(text if isinstance(text, str) else json.dumps(text))
+    return folder
+
+
+CUT = (POCKET / "config.json").read_text()[:90]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"config__json": CUT}, r"config\.json cannot be read .*download the model again"),
+        ({"config__json": ""}, "config.json cannot be read"),
+        ({"config__json": "[]"}, "holds no fields"),
+        ({"tokenizer__json": "{"}, "is not a tokenizer"),
+        ({"tokenizer_config__json": "{"}, "tokenizer_config.json is not valid JSON"),
+        ({"generation_config__json": "nul"}, "generation_config.json is not valid JSON"),
+        ({"tokenizer__json": None}, "lacks tokenizer.json"),
+        ({"config__json": {**CONFIG, "quantization_config": {"quant_method": "gptq"}}}, "quantised .gptq"),
+        ({"config__json": {**CONFIG, "quantization_config": {"quant_method": "awq"}}}, "quantised .awq"),
+        ({"config__json": {**CONFIG, "quantization": {"bits": 4, "group_size": 64}}}, "quantised .MLX"),
+        ({"config__json": {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}}, "sorts texts into classes"),
+        ({"config__json": {"model_type": "bert", "architectures": ["BertForMaskedLM"]}}, "fills gaps"),
+        ({"config__json": {"model_type": "t5", "is_encoder_decoder": True}}, "encoder with a decoder"),
+        ({"modules__json": []}, "makes embeddings"),
+        ({"model_index__json": {}}, "makes pictures"),
+        ({"model__safetensors": None, "model__onnx": ""}, "ONNX"),
+        ({"model__safetensors": "version https://git-lfs.github.com/spec/v1\n"}, "git lfs pull"),
+        ({"model__safetensors.index.json": {"weight_map": {"a": "model-1.safetensors"}}}, "lacks 1 of the files"),
+    ],
+)  # fmt: skip
+def test_an_import_checks_what_loading_checks(settings, tmp_path, files, said):
+    """A folder that was quantised, cut or another kind was "ready", and then did not load."""
+    folder = folder_of(tmp_path, **files)
+    with pytest.raises(ModelUnusable, match=said) as caught:
+        add_model(settings, Import(folder))
+    assert "\n" not in str(caught.value)
+    assert not [name for name in names(settings.models_folder) if name != INCOMPLETE]
+
+
+def test_an_adapter_names_its_base(settings, tmp_path):
+    base = {"base_model_name_or_path": "org/base"}
+    folder = tmp_path / "it"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps(base))
+    (folder / "adapter_model.safetensors").touch()
+    with pytest.raises(ModelUnusable, match=r"is an adapter \(LoRA\).*get org/base"):
+        add_model(settings, Import(folder))
+
+
+def test_weights_that_are_cut_off_are_found_before_the_load(settings, tmp_path):
+    folder = folder_of(tmp_path)
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(1_000_000)
+    with pytest.raises(ModelUnusable, match="is cut off: its tensors need"):
+        add_model(settings, Import(folder))
+
+
+def test_a_whole_folder_passes(settings, tmp_path):
+    assert add_model(settings, Import(folder_of(tmp_path))) == "it"
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b"", "it is empty|is cut off"),
+        (b"<!DOCTYPE html>", "a web page"),
+        (b"version https://git-lfs.github.com", "git lfs pull"),
+        (b"PK\3\4", "ZIP archive"),
+        (b"lmgg", "before GGUF"),
+    ],
+)
+def test_a_file_that_is_no_gguf_is_called_what_it_is(settings, tmp_path, start, said):
+    for name in ("it.gguf", "it.bin"):
+        (tmp_path / name).write_bytes(start)
+        with pytest.raises(ModelUnusable, match=said):
+            add_model(settings, Import(tmp_path / name))

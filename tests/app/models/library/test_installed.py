@@ -10,7 +10,7 @@ from app.models.downloads.manifest import Manifest
 from app.models.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
 from app.models.hub.repository import Digest, Kind, RemoteFile
 from app.models.library.importing import Import, Way, import_model
-from app.models.library.installed import installed_models, remove_model
+from app.models.library.installed import installed_models, read_inventory, remove_model
 from tests.app.models.library.places import model_folder
 
 ORDER = Manifest("half", "org/half", "c" * 40, (RemoteFile("model.safetensors", 10, Digest(Kind.GIT, "0" * 40)),))  # fmt: skip
@@ -121,4 +121,17 @@ def test_a_vanished_reference_is_listed_and_can_be_removed(settings, tmp_path):
     import_model(settings, Import(source, way=Way.REFERENCE))
     source.rename(tmp_path / "moved")
     assert named(settings, "there").size == 0
+    assert "is gone" in named(settings, "there").fault
     assert remove_model(settings, "there").name == "there"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "notes.txt"])
+def test_a_dead_link_is_marked_and_the_rest_is_listed(settings, tmp_path, name):
+    """It took the whole list of models, on the page and in the terminal."""
+    source = model_folder(tmp_path / "there")
+    import_model(settings, Import(source, way=Way.REFERENCE))
+    (source / name).unlink(missing_ok=True)
+    (source / name).symlink_to(tmp_path / "gone")
+    assert named(settings, "there").fault == f"{source / name} is a link that leads nowhere"
+    assert named(settings, "pocket").fault == ""
+    assert {one.entry.name for one in read_inventory(settings).installed} >= {"there"}

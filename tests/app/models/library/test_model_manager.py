@@ -13,7 +13,8 @@ from app.errors import SettingsError, UnknownRepository
 from app.model_manager import ModelManager
 from app.models.downloads.job import State
 from app.models.library.installed import suggestion
-from app.settings import OtherFolders, Settings, prepare_home
+from app.other_folders import OtherFolders
+from app.settings import Settings, prepare_home
 from engine.errors import InvalidRequest, ModelUnusable
 from engine.hardware.plan import Plan
 from tests.app.assisted import POCKET, assisted
@@ -50,7 +51,9 @@ def copied(folder: Path) -> Path:
 @asynccontextmanager
 async def library(folder: Path, stand_in: StandInHub) -> AsyncIterator[ModelManager]:
     """One whose assistant has a fake engine until another model is used."""
-    settings = Settings(home=folder, hub=stand_in.url, others=OtherFolders(lm_studio=folder / "lm"))
+    settings = Settings(
+        home=folder, hub=stand_in.url, others=OtherFolders(lm_studio=(folder / "lm",))
+    )
     prepare_home(settings)
     async with assisted(folder, settings=settings) as assistant:
         made = ModelManager(assistant)
@@ -124,7 +127,7 @@ async def test_what_is_imported_must_load(tmp_path, stand_in):
             await made.add("/nowhere/at/all")
         with pytest.raises(ModelUnusable):
             await made.add(str(gguf(tmp_path / "cut.gguf")))
-        with pytest.raises(ModelUnusable, match="no GGUF file"):
+        with pytest.raises(ModelUnusable, match="not a GGUF file"):
             await made.add(str(gguf(tmp_path / "x.gguf", b"text")))
         assert here(made) == {"pocket": True}
         assert await made.add(f" {POCKET} ", "mine") == "mine"

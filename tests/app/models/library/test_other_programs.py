@@ -5,7 +5,7 @@ import pytest
 from app.models.hub.repository import MODEL_NAME
 from app.models.library.importing import Import, import_model
 from app.models.library.other_programs import found_models
-from app.settings import OtherFolders
+from app.other_folders import OtherFolders
 from tests.app.models.library.places import gguf, hub_cache, model_folder, ollama
 
 
@@ -18,7 +18,7 @@ def seen(others: OtherFolders, imported=()) -> dict[str, str]:
 def test_missing_folders_hold_no_models(tmp_path):
     assert found_models(OtherFolders()) == ()
     missing = tmp_path / "none"
-    assert found_models(OtherFolders(missing, missing, missing)) == ()
+    assert found_models(OtherFolders(*[(missing,)] * 6)) == ()
 
 
 def test_a_folder_that_cannot_be_read_hides_nothing_of_the_others(tmp_path):
@@ -26,14 +26,14 @@ def test_a_folder_that_cannot_be_read_hides_nothing_of_the_others(tmp_path):
     locked = tmp_path / ("x" * 300)  # an error also for root, whom permissions do not stop
     gguf(tmp_path / "lm" / "org" / "repo" / "m.gguf")
     ollama(tmp_path / "o", "registry.ollama.ai/library/x/1")
-    assert seen(OtherFolders(locked, tmp_path / "lm", locked)) == {"m": "LM Studio"}
-    assert seen(OtherFolders(locked, locked, tmp_path / "o")) == {"x-1": "Ollama"}
+    assert seen(OtherFolders((locked,), (tmp_path / "lm",), (locked,))) == {"m": "LM Studio"}
+    assert seen(OtherFolders((locked,), (locked,), (tmp_path / "o",))) == {"x-1": "Ollama"}
 
 
 def test_the_hubs_cache(tmp_path):
     snapshot = hub_cache(tmp_path / "cache", "org/model")
     hub_cache(tmp_path / "cache", "org/no-weights").joinpath("model.safetensors").unlink()
-    [found] = found_models(OtherFolders(hub=tmp_path / "cache"))
+    [found] = found_models(OtherFolders(hub=(tmp_path / "cache",)))
     assert (found.name, found.path, found.size) == ("model", snapshot, len("model.safetensors"))
 
 
@@ -45,7 +45,7 @@ def test_lm_studios_folder(tmp_path):
     gguf(root / "org" / "big" / "b-00002-of-00002.gguf")
     gguf(root / "org" / "bad" / "notes.gguf", b"hello")
     model_folder(root / "mlx-community" / "mac")
-    found = found_models(OtherFolders(lm_studio=root))
+    found = found_models(OtherFolders(lm_studio=(root,)))
     assert {model.name: model.size for model in found} == {"m-Q4_K_M": 1000, "b": 2000}
 
 
@@ -53,11 +53,11 @@ def test_ollamas_manifests(tmp_path):
     root = tmp_path / "ollama"
     blob = ollama(root, "registry.ollama.ai/library/llama3.2/1b")
     ollama(root, "registry.ollama.ai/someone/model/latest", content=b"GGUF2")
-    assert seen(OtherFolders(ollama=root)) == {
+    assert seen(OtherFolders(ollama=(root,))) == {
         "llama3.2-1b": "Ollama",
         "someone-model-latest": "Ollama",
     }
-    assert blob in {model.path for model in found_models(OtherFolders(ollama=root))}
+    assert blob in {model.path for model in found_models(OtherFolders(ollama=(root,)))}
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,61 @@ def test_ollamas_manifests(tmp_path):
 def test_a_digest_that_is_a_path_leads_nowhere(tmp_path, digest):
     gguf(tmp_path / "etc" / "passwd")
     ollama(tmp_path / "o", "registry.ollama.ai/library/x/1", digest=digest or "sha256:")
-    assert found_models(OtherFolders(ollama=tmp_path / "o")) == ()
+    assert found_models(OtherFolders(ollama=(tmp_path / "o",))) == ()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"layers": 1}', '{"layers": [1]}'])
 def test_a_damaged_manifest_is_passed_over(tmp_path, text):
     ollama(tmp_path, "registry.ollama.ai/library/x/1")
     (tmp_path / "manifests" / "registry.ollama.ai" / "library" / "x" / "1").write_text(text)
-    assert found_models(OtherFolders(ollama=tmp_path)) == ()
+    assert found_models(OtherFolders(ollama=(tmp_path,))) == ()
 
 
 def test_what_was_imported_is_not_offered_again(settings, tmp_path):
     blob = ollama(tmp_path / "o", "registry.ollama.ai/library/x/1")
-    others = OtherFolders(ollama=tmp_path / "o")
+    others = OtherFolders(ollama=(tmp_path / "o",))
     import_model(settings, Import(blob, "x-1"))
     assert seen(others, [settings.models_folder / "x-1"]) == {}
     assert seen(others, [blob]) == {}
     assert seen(others, [tmp_path / "none"]) == {"x-1": "Ollama"}
+
+
+def test_a_dead_link_hides_only_itself(tmp_path):
+    """One dead link, and no list of models was shown at all."""
+    gguf(tmp_path / "lm" / "org" / "repo" / "good.gguf")
+    (tmp_path / "lm" / "org" / "repo" / "dead.gguf").symlink_to(tmp_path / "gone")
+    snapshot = hub_cache(tmp_path / "cache", "org/dead")
+    (snapshot / "model.safetensors").resolve().unlink()
+    hub_cache(tmp_path / "cache", "org/model")
+    (tmp_path / "cache" / "models--broken").touch()
+    ollama(tmp_path / "o", "registry.ollama.ai/library/x/1").unlink()
+    others = OtherFolders((tmp_path / "cache",), (tmp_path / "lm",), (tmp_path / "o",))
+    assert seen(others) == {"good": "LM Studio", "model": "Hugging Face cache"}
+    imported = tmp_path / "mine"
+    imported.mkdir()
+    (imported / "model.safetensors").symlink_to(tmp_path / "gone")
+    assert seen(others, [imported]) == seen(others)
+
+
+def test_linked_folders_are_entered_once(tmp_path):
+    gguf(tmp_path / "elsewhere" / "m.gguf")
+    root = tmp_path / "lm"
+    root.mkdir()
+    (root / "linked").symlink_to(tmp_path / "elsewhere")
+    (root / "again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "loop").symlink_to(root)
+    assert seen(OtherFolders(lm_studio=(root,))) == {"m": "LM Studio"}
+
+
+@pytest.mark.parametrize(
+    ("program", "file", "name"),
+    [
+        ("llama_cpp", "ggml-org_gemma-3-Q4_K_M.gguf", "ggml-org_gemma-3-Q4_K_M"),
+        ("jan", "Menlo/Jan-nano-Q4/model.gguf", "Jan-nano-Q4"),
+        ("gpt4all", "Meta-Llama-3-8B.Q4_0.gguf", "Meta-Llama-3-8B.Q4_0"),
+        ("lm_studio", "org/repo/My Model (v1).GGUF", "My-Model-v1"),
+    ],
+)
+def test_each_program_has_its_own_layout(tmp_path, program, file, name):
+    gguf(tmp_path / "x" / file)
+    assert [*seen(OtherFolders(**{program: (tmp_path / "x",)}))] == [name]

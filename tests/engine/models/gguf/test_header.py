@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.errors import ModelUnusable
 from engine.models.gguf.consistency import check_consistent
-from engine.models.gguf.header import TYPES, read_header, read_parts
+from engine.models.gguf.header import TYPES, GgufHeader, GgufTensor, read_header, read_parts
 from tests.engine.models.gguf import tiny
 from tests.engine.models.gguf.tiny import (
     BOOL,
@@ -194,3 +194,32 @@ def test_no_damage_leads_to_anything_but_a_refusal(at, damage, tmp_path_factory)
     said = fault(tiny.write(path, base[:at] + damage + base[at + len(damage) :]))
     assert str(path) in said or not said
     path.unlink()
+
+
+def kind(*pairs, tensors=("token_embd.weight",)) -> GgufHeader:
+    named = {"general.architecture": "llama", **dict(pairs)}
+    listed = tuple(GgufTensor(name, (1,), 0, 0, 4) for name in tensors)
+    return GgufHeader(Path("m.gguf"), 3, named, listed, 32, 0)
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (kind(("general.type", "adapter"), ("general.base_model.0.name", "Base")), r"adapter \(LoRA\).*Base"),
+        (kind(tensors=("blk.0.attn_q.weight.lora_a",)), "adapter"),
+        (kind(("general.architecture", "clip")), "sees pictures"),
+        (kind(("general.type", "mmproj")), "sees pictures"),
+        (kind(("general.type", "imatrix")), "imatrix"),
+        (kind(("general.architecture", "nomic-bert")), "embeddings"),
+        (kind(("llama.pooling_type", 3)), "embeddings"),
+        (kind(("llama.pooling_type", 4)), "classifier"),
+        (kind(tensors=("token_embd.weight", "cls.output.weight")), "classifier"),
+        (kind(("general.architecture", "flux")), "pictures"),
+        (kind(("tokenizer.ggml.tokens", ("a",)), tensors=()), "holds no weights"),
+    ],
+)  # fmt: skip
+def test_a_file_of_another_kind_is_called_what_it_is(header, said):
+    """An adapter was "damaged"; getting it again would not have helped."""
+    with pytest.raises(ModelUnusable, match=said) as caught:
+        check_consistent((header,))
+    assert "again" not in str(caught.value)

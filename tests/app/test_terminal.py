@@ -1,15 +1,18 @@
-"""Waiting: a line for people that says what for, and watchers of a state."""
+"""The terminal: nothing that is written controls it; a line of progress; and watchers of a state."""
 
 import asyncio
 import io
 import re
+import unicodedata
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app import progress
+from app import terminal as place
 from app.observable import Observable
-from app.progress import waiting
+from app.terminal import harmless, notify, show_progress, waiting, write, write_lines
 from tests.app.asynchronous import asynchronous
 
 
@@ -21,8 +24,8 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch):
     found = Terminal()
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=found))  # pytest sets the real one
-    monkeypatch.setattr(progress, "EVERY", 0.01)
+    monkeypatch.setattr(place, "sys", SimpleNamespace(stderr=found))  # pytest sets the real one
+    monkeypatch.setattr(place, "EVERY", 0.01)
     return found
 
 
@@ -46,7 +49,7 @@ def test_the_line_is_kept_up_to_date_and_taken_away(terminal):
 
 def test_seconds_are_counted(terminal, monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(place, "monotonic", lambda: next(clock))
     asyncio.run(waiting("loading pocket", seven(0.05)))
     assert lines(terminal)[:2] == ["loading pocket, 1 s", "loading pocket, 2 s"]
 
@@ -85,9 +88,32 @@ def test_who_stops_waiting_lets_the_work_clean_up(terminal):
 
 def test_nothing_is_shown_without_a_terminal(monkeypatch):
     found = io.StringIO()
-    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=found))
+    monkeypatch.setattr(place, "sys", SimpleNamespace(stderr=found))
     assert asyncio.run(waiting("loading", seven(0))) == 7
     assert found.getvalue() == ""
+
+
+@given(st.text())
+def test_law_no_text_has_control_over_the_terminal(text):
+    shown = harmless(text)
+    assert [c for c in shown if unicodedata.category(c) == "Cc" and c not in "\n\t"] == []
+    kept = "".join(c for c in text if unicodedata.category(c) != "Cc" or c in "\n\t")
+    assert [c for c in shown if not 0x2400 <= ord(c) < 0x2422 and c != "\ufffd"] == [
+        c for c in kept if not 0x2400 <= ord(c) < 0x2422 and c != "\ufffd"
+    ]
+
+
+@pytest.mark.parametrize("write", [write, lambda text: write_lines([text]), notify])
+def test_everything_that_is_written_is_harmless(write, capsys):
+    write("a name\x1b[2J\x9b1m\x07")
+    out, err = capsys.readouterr()
+    assert (out + err).rstrip() == "a name\u241b[2J\ufffd1m\u2407"
+
+
+def test_a_line_of_progress_is_harmless_and_does_not_wrap(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    show_progress("loading \x1b[31mred" + "x" * 50)
+    assert lines(terminal) == ["loading \u241b[31mredxxxx"[:19]]
 
 
 @asynchronous

@@ -1,0 +1,93 @@
+"""An answer's Markdown, changed so that Gradio shows all of it: no text is HTML, formulas are marked.
+
+Gradio removes tags that it does not know, strikes out what is between single tildes, and looks for
+formulas inside code, too.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+
+# Around formulas: noncharacters, which no text has.
+DISPLAY, INLINE = ("\ufdd0", "\ufdd1"), ("\ufdd2", "\ufdd3")
+DELIMITERS: list[dict[str, str | bool]] = [  # for Gradio
+    {"left": left, "right": right, "display": (left, right) == DISPLAY}
+    for left, right in (DISPLAY, INLINE)
+]
+_CODE = ("fence", "code_block")
+# Gradio colours C++ by rules that need those of C, does not load these, and then shows nothing at all.
+_CPP = re.compile(r"\A([^\n]*?(?:`{3,}|~{3,})[ \t]*)cpp\b")
+_REPLACED = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
+_LINE = r"(?:(?!\n[ \t]*\n).)+?"  # up to an empty line
+_MARKED = re.compile(
+    rf"""
+    (?P<code>(?<!`)(?P<ticks>`+)(?!`){_LINE}(?<!`)(?P=ticks)(?!`))
+    | \$\$(?P<display>.+?)\$\$ | \\\[(?P<bracketed>.+?)\\\]
+    | \\\((?P<inline>{_LINE})\\\)
+    # not between two prices: no space inside, no digit after it
+    | (?<![\\$\w])\$(?P<dollars>[^\s$](?:[^$\n]{{0,200}}[^\s$\\])?)\$(?![$\w])
+    | (?P<kept>\\[!-/:-@\[-`{{-~] | <[a-z][a-z0-9+.-]{{1,31}}:[^\s<>]*> | (?<=\]\()<[^<>\n]*>(?=\)))
+    | (?P<break><br[ ]?/?>)
+    | (?P<html><|&(?=\#?\w+;)|(?<!~)~(?!~))
+    | (?P<mark>[\ufdd0-\ufdd3])
+    """,
+    re.DOTALL | re.VERBOSE | re.IGNORECASE,
+)
+
+
+class _Block(NamedTuple):
+    """Lines of one kind: code, a table, or the rest."""
+
+    kind: str
+    text: str
+
+
+def shown(text: str) -> str:
+    """``text`` as Gradio's Markdown shows it letter by letter, formatting and formulas aside."""
+    return "".join(map(_shown, _blocks(text)))
+
+
+def _shown(block: _Block) -> str:
+    if block.kind in _CODE:
+        return _CPP.sub(r"\1c", block.text)
+    return _MARKED.sub(_in_table if block.kind == "table_open" else _in_text, block.text)
+
+
+def has_formulas(text: str) -> bool:
+    """Whether ``text``, as ``shown`` makes it, has a formula."""
+    return DISPLAY[0] in text or INLINE[0] in text
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    lines = re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", text)
+    starts = [0, *accumulate(map(len, lines))]
+    blocks = MarkdownIt("commonmark", {"html": False}).enable("table").disable("inline")
+    at = 0
+    for token in blocks.parse(text):
+        if token.map and token.type in (*_CODE, "table_open") and token.map[0] >= at:
+            start, end = token.map[0], min(token.map[1], len(lines))
+            yield _Block("", text[starts[at] : starts[start]])
+            yield _Block(token.type, text[starts[start] : starts[end]])
+            at = end
+    yield _Block("", text[starts[at] :])
+
+
+def _in_table(found: re.Match[str]) -> str:
+    """A cell has no other way to begin a line."""
+    return found["break"] or _in_text(found)
+
+
+def _in_text(found: re.Match[str]) -> str:
+    display = found["display"] or found["bracketed"]
+    inline = found["inline"] or found["dollars"]
+    if display or inline:
+        left, right = DISPLAY if display else INLINE
+        return f"{left}{display or inline}{right}"
+    if found["html"]:
+        return _REPLACED[found["html"]]
+    if found["break"]:
+        return f"&lt;{found['break'][1:]}"
+    return "\ufffd" if found["mark"] else found[0]
