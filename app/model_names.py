@@ -20,19 +20,35 @@ def is_named(name: str, asked: str) -> bool:
     return bool(one) and one == other and (kind == wanted or "" in (kind, wanted))
 
 
+def meant(asked: str, known: Iterable[str]) -> str | None:
+    """The one of these names that ``asked`` means; None where it may be several, or none."""
+    alike = [name for name in known if is_named(name, asked)]
+    same = [name for name in alike if _parts(name) == _parts(asked)]
+    return (same or alike)[0] if 1 in (len(same), len(alike)) else None
+
+
 def close_names(asked: str, known: Iterable[str]) -> list[str]:
-    """The names that are most like ``asked`` or start like it, at most three."""
-    wanted = "-".join(filter(None, _parts(asked)))
-    scored = [(*_likeness(wanted, "-".join(filter(None, _parts(name)))), name) for name in known]
-    return [name for part, _, name in nlargest(3, scored) if part >= ALIKE]
+    """The names that are most like ``asked`` or start like it, at most three.
+
+    Of those whose words are as much alike, the one whose whole name is more so comes first.
+    """
+    wanted = _parts(asked)[0]
+    scored = [
+        (_likeness(wanted, _parts(name)[0]), _ratio(asked.lower(), name.lower()), name)
+        for name in known
+    ]
+    return [name for score, _, name in nlargest(3, scored) if score >= ALIKE]
 
 
-def _likeness(wanted: str, words: str) -> tuple[float, float]:
-    """How much a part of the name is like it, and how much all of it is; each from 0 to 1."""
-    whole, start = (
-        SequenceMatcher(None, wanted, other).ratio() for other in (words, words[: len(wanted) + 1])
-    )
-    return (1.0 if len(wanted) > 2 and wanted in words else max(whole, start)), whole
+def _likeness(wanted: str, words: str) -> float:
+    """How much the words of a name, or its first ones, are like those that are wanted; 0 to 1."""
+    if len(wanted) > 2 and wanted in words:
+        return 1.0
+    return max(_ratio(wanted, words), _ratio(wanted, words[: len(wanted) + 1]))
+
+
+def _ratio(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
 
 
 def did_you_mean(asked: str, known: Iterable[str]) -> str:

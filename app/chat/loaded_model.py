@@ -59,7 +59,8 @@ class PreparedRequest:
     @property
     def freed(self) -> tuple[str, ...]:
         """What its schemas limit and its grammar does not, in words."""
-        return getattr(self.request.grammar, "freed", ())
+        found: tuple[str, ...] = getattr(self.request.grammar, "freed", ())
+        return found
 
     @property
     def prompt_tokens(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
-from app.model_names import is_named
+from app.model_names import meant
 from app.models.hub.pasted import Pasted, pasted
 from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
@@ -197,27 +197,34 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
             return entry
     path = expanded(Path(name_or_path))
     if not name_or_path or not path.exists():
-        alike = [entry for entry in catalog if is_named(entry.name, name_or_path)]
-        here = [entry for entry in alike if entry.folder is not None] or alike
-        if len(here) == 1:
-            return here[0]
+        here = [entry for entry in catalog if entry.folder is not None]
+        found = _meant(here, name_or_path) or _meant(catalog, name_or_path)
+        if found is not None and not _is_local(name_or_path):
+            return found
         if not _looks_like_path(name_or_path):
-            raise UnknownModel(name_or_path, (e.name for e in catalog if e.folder is not None))
-        meant = pasted(name_or_path)
-        if meant is not None:
-            return _of_repository(catalog, meant, name_or_path)
+            raise UnknownModel(name_or_path, (entry.name for entry in here))
+        on_hub = pasted(name_or_path)
+        if on_hub is not None:
+            return _of_repository(catalog, on_hub, name_or_path)
     path = path.absolute()
     shown = Path(os.fsencode(path).decode("utf-8", "replace"))  # history and pages take text only
     return CatalogEntry(shown.name, f"the folder {shown}", path, licence="see the folder")
 
 
-def _of_repository(catalog: Sequence[CatalogEntry], meant: Pasted, written: str) -> CatalogEntry:
+def _meant(entries: Sequence[CatalogEntry], asked: str) -> CatalogEntry | None:
+    """The entry that a name means, of the catalogue or of the hub."""
+    names = {entry.repo: entry for entry in entries if entry.repo} | {e.name: e for e in entries}
+    name = meant(asked, [entry.name for entry in entries]) or meant(asked, names)
+    return None if name is None else names[name]
+
+
+def _of_repository(catalog: Sequence[CatalogEntry], asked: Pasted, written: str) -> CatalogEntry:
     """What is here of a repository; raises ModelUnusable."""
-    here = (entry for entry in catalog if entry.repo == meant.repo and entry.folder is not None)
-    found = next((entry for entry in here if meant.tag.lower() in entry.name.lower()), None)
+    here = (entry for entry in catalog if entry.repo == asked.repo and entry.folder is not None)
+    found = next((entry for entry in here if asked.tag.lower() in entry.name.lower()), None)
     if found is None:
         raise ModelUnusable(
-            f"there is no file or folder {written}, and no such model of {meant.repo} on this "
+            f"there is no file or folder {written}, and no such model of {asked.repo} on this "
             f"machine; get it with: slipstream models pull {shlex.quote(written)}"
         )
     return found
@@ -329,8 +336,13 @@ def _check_names(file: Path, entries: Sequence[CatalogEntry]) -> None:
             raise SettingsError(f"{file.name}: {entry.name} drafts with {entry.draft!r}, no entry")
 
 
+def _is_local(text: str) -> bool:
+    """Whether this names a place on this machine and nothing on the hub."""
+    return text.startswith((".", "~", "/")) or "\\" in text
+
+
 def _looks_like_path(text: str) -> bool:
-    return text.startswith((".", "~")) or "/" in text or "\\" in text or text.endswith(".gguf")
+    return _is_local(text) or "/" in text or text.endswith(".gguf")
 
 
 def _loadable(settings: Settings, entry: CatalogEntry) -> Path:

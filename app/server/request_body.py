@@ -65,8 +65,13 @@ def _instead_of(number: float, meant: float | None) -> BeforeValidator:
 
 def _seed(given: object) -> object:
     """-1 asks for any seed; other negative ones are seeds of their own."""
-    whole = type(given) is int and -(2**63) <= given < 0
-    return (None if given == -1 else given % SEEDS) if whole else given
+    match given:
+        case -1:
+            return None
+        case int(seed) if -(2**63) <= seed < 0:
+            return seed % SEEDS
+        case _:
+            return given
 
 
 def _within(name: str) -> Any:

@@ -145,7 +145,7 @@ def _after(*ways: Way) -> Way:
     return way
 
 
-_ROLES = (
+_ROLES: tuple[Way, ...] = (
     _as_it_is,
     _one_system,
     _after(_one_system, _neighbours_joined),
@@ -153,7 +153,7 @@ _ROLES = (
     _after(_by_user, _neighbours_joined),
     _after(_by_user, _in_turns),
 )
-_CALLS = (_as_it_is, one_call_each, _calls_apart, in_words)
+_CALLS: tuple[Way, ...] = (_as_it_is, one_call_each, _calls_apart, in_words)
 
 
 def _way(render: Render, shape: Shape, offers: bool) -> Way:  # noqa: FBT001 - of a cache

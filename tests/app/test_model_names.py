@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.model_names import close_names, did_you_mean, is_named
+from app.model_names import close_names, did_you_mean, is_named, meant
 
 QWEN = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 SMOL = "smollm2-135m-instruct-q4_1"
@@ -48,6 +48,15 @@ def test_one_model_has_many_names(name: str, asked: str) -> None:
 )
 def test_other_models_have_other_names(name: str, asked: str) -> None:
     assert not is_named(name, asked)
+
+
+def test_one_of_several_is_meant_where_that_is_clear() -> None:
+    known = [SMOL, "smollm2-135m-instruct", QWEN]
+    assert meant("SmolLM2-135M-Instruct", known) == "smollm2-135m-instruct"
+    assert meant("SmolLM2-135M-Instruct:Q4_1", known) == SMOL
+    assert meant("qwen2.5-coder-0.5b-instruct", known) == QWEN
+    assert meant("smollm2-135m-instruct", [SMOL, "smollm2-135m-instruct-q8_0"]) is None
+    assert meant("gpt-4o", known) is None
 
 
 def test_close_names_are_proposed() -> None:

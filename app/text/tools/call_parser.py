@@ -3,7 +3,7 @@
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.request import CallDelta, Tool
 from app.text.detokenizer import open_length
@@ -33,12 +33,15 @@ class ToolCallParser:
         """
         self._form, self._tools = form, {tool.name: tool for tool in tools}
         self._held, self._spoke = "", False
+        self._other = False  # what began like a call without a tag was none of this form
         self._step: Callable[[Parsed], bool] = self._speak
         self._arguments: Arguments = ObjectArguments()
         self.called = 0  # calls so far
         self._given = 0  # characters held back that are no part of the rest
-        self.begun = self.feed(given).calls  # by the start of the answer
-        self._given = len(self._held)
+        parts = self.feed(given).calls
+        # those of the start's last call, where it is not whole: the others were reported before
+        self.begun = [replace(part, index=0) for part in parts if part.index == self.called]
+        self.called, self._given = 0, len(self._held)
 
     def feed(self, text: str) -> Parsed:
         """What the next text completes."""
@@ -92,8 +95,12 @@ class ToolCallParser:
         self._spoke = self._spoke or bool(text)
 
     def _may_be_bare(self, text: str) -> bool:
-        """Whether all of the answer may be a call without its marks, where calls have some."""
-        return bool(self._form.tag and self._may_begin) and may_become_calls(text, self._tools)
+        """Whether all of the answer may be calls in another form than this model's own."""
+        start, opening = text.lstrip(), self._form.opening
+        own = not self._form.tag and (start.startswith(opening) or opening.startswith(start))
+        if not self._may_begin or (own and not self._other):
+            return False
+        return may_become_calls(text, self._tools)
 
     def _new_call(self, name: str, arguments: str = "") -> CallDelta:
         return CallDelta(self.called, arguments, name, f"call_{uuid.uuid4().hex[:24]}")
@@ -133,6 +140,9 @@ class ToolCallParser:
             or not tail.startswith(between)
             or name not in self._tools
         ):
+            if not self._form.tag and not self._other:
+                self._other, self._step = True, self._speak
+                return True
             self._tell(found, self._held[0])
             self._held, self._step = self._held[1:], self._speak
             return True

@@ -242,7 +242,25 @@ def test_a_draft_is_given_by_name_or_by_path(settings, folder):
     assert Path(named).name == "pocket-draft"
 
 
-@pytest.mark.parametrize("name", ["unknown", "", "Pocket", "unknown 2"])
+@pytest.mark.parametrize("name", ["Pocket", "pocket.gguf", "somebody/Pocket-GGUF", "pocket:latest"])
+def test_a_name_is_understood_as_people_write_it(settings, name):
+    assert resolve(settings, name) == resolve(settings, "pocket")
+
+
+@pytest.mark.parametrize(
+    "path", ["./pocket", "/nowhere/pocket", "~/nowhere/pocket.gguf", ".\\pocket"]
+)
+def test_a_path_is_no_name(settings, path):
+    with pytest.raises(ModelUnusable, match="there is no"):
+        resolve(settings, path)
+
+
+def test_close_names_are_proposed(settings):
+    with pytest.raises(UnknownModel, match="'poket'; did you mean 'pocket' or 'pocket-draft'"):
+        resolve(settings, "poket")
+
+
+@pytest.mark.parametrize("name", ["unknown", "", "unknown 2"])
 def test_an_unknown_name_lists_the_known_ones(settings, name):
     with pytest.raises(UnknownModel, match="pocket, pocket-draft"):
         resolve(settings, name)

@@ -57,7 +57,8 @@ def test_numbers_that_other_servers_take(url: str, route: str, fields: dict[str,
 
 
 def test_numbers_mean_what_they_mean_elsewhere(url: str) -> None:
-    hot: dict[str, Any] = chatted(temperature=1.9, max_tokens=12)
+    story = [{"role": "user", "content": "Tell me a story."}]
+    hot: dict[str, Any] = chatted(messages=story, temperature=2, max_tokens=30)
     assert len({chat(url, **{**hot, "seed": -1}) for _ in range(4)}) > 1
     assert len({chat(url, **{**hot, "seed": -7}) for _ in range(2)}) == 1
     assert chat(url, **{**hot, "top_p": 0, "seed": 5}) == chat(url, **{**hot, "temperature": 0})

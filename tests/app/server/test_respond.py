@@ -73,9 +73,10 @@ class Answers:
 
     def __init__(self, *script: Arrived | asyncio.Event | None) -> None:
         self.script, self.closed = script, False
+        self.freed: tuple[str, ...] = ()
 
     async def prepare(self, request: ChatRequest) -> Prepared:
-        return Prepared(request, 1)
+        return Prepared(request, 1, self.freed)
 
     async def answers(
         self, requests: list[Prepared], count: int, quiet_seconds: float
@@ -90,9 +91,9 @@ class Answers:
             self.closed = True
 
 
-async def answered(answers: Answers, protocol: Protocol) -> Any:
+async def answered(answers: Answers, protocol: Protocol, *, stream: bool = True) -> Any:
     body: Any = SimpleNamespace(
-        stream=True, chat_requests=(ChatRequest(()),), choices=1, skipped=()
+        stream=stream, chat_requests=(ChatRequest(()),), choices=1, skipped=()
     )
     scope = {"path": "/v1/responses", "headers": []}
     staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait(), scope=scope)
@@ -106,6 +107,18 @@ async def test_comments_fill_a_pause() -> None:
     parts = [part.split(b"\n")[0] async for part in response.events]
     ping = PING.strip()
     assert parts == [b"event: created", b"event: delta", ping, ping, b"event: last"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@asynchronous
+async def test_what_no_grammar_holds_is_named(stream: bool) -> None:
+    answers = Answers(DELTA, END)
+    answers.freed = ("cron: 'maxLength' at #/properties/\N{SNOWMAN}\n", "x: 'not' at #")
+    response = await answered(answers, Named(), stream=stream)
+    said = "cron: 'maxLength' at #/properties/??, x: 'not' at #"
+    assert response.headers["x-slipstream-freed"] == said
+    if not stream:
+        assert json.loads(response.body) == {"answers": 1, "freed": [*answers.freed]}
 
 
 @asynchronous

@@ -7,18 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.request import Tool
-from app.text.tools.call_format import DEFAULT_FORM
+from app.text.tools.call_format import DEFAULT_FORM, CallForm
 from app.text.tools.call_parser import ToolCallParser
 from tests.app.text.parsing import calls_of, cut
 
+NO_TAG = CallForm('{"name": "', '", "parameters": ', "}")  # Llama 3's
 WEATHER, NOOP = Tool("get_weather"), Tool("noop")
 ROME = '{"name": "get_weather", "arguments": {"city": "Rome"}}'
 FOUND = [("get_weather", '{"city": "Rome"}')]
 
 
-def read(text: str, places: list[int], given_start: str = "", *, cut_off: bool = False):
+def read(
+    text: str,
+    places: list[int],
+    given_start: str = "",
+    *,
+    cut_off: bool = False,
+    form: CallForm = DEFAULT_FORM,
+) -> tuple[str, list[tuple[str, str]]]:
     """What an answer in these pieces says, and its calls."""
-    reader = ToolCallParser(DEFAULT_FORM, [WEATHER, NOOP], given_start)
+    reader = ToolCallParser(form, [WEATHER, NOOP], given_start)
     steps = [reader.feed(piece) for piece in cut(text, places)]
     steps.append(reader.end(cut=cut_off))
     calls = [*reader.begun, *(part for step in steps for part in step.calls)]
@@ -45,7 +53,8 @@ PLACES = st.lists(st.integers(0, 100), max_size=8)
 )
 def test_it_counts_in_any_pieces(text: str, calls: list[tuple[str, str]]) -> None:
     for size in (1, 3, 500):
-        assert read(text, [*range(0, len(text), size)]) == ("", calls)
+        for form in (DEFAULT_FORM, NO_TAG):
+            assert read(text, [*range(0, len(text), size)], form=form) == ("", calls)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +76,8 @@ def test_it_counts_in_any_pieces(text: str, calls: list[tuple[str, str]]) -> Non
 )
 def test_what_is_something_else_stays_text(text: str) -> None:
     for size in (1, 3, 500):
-        assert read(text, [*range(0, len(text), size)]) == (text, [])
+        for form in (DEFAULT_FORM, NO_TAG):
+            assert read(text, [*range(0, len(text), size)], form=form) == (text, [])
 
 
 @given(PLACES)
@@ -100,5 +110,6 @@ def test_a_call_that_the_given_start_has_begun(places: list[int]) -> None:
             "",
             [("get_weather", "{}")],
         )
+    assert read("Done.", places, f"{whole}\n") == ("Done.", [])
     assert read(" How are you? ", places, "Hello! ") == (" How are you? ", [])
     assert read("you?", places, "How are <") == ("you?", [])
