@@ -83,7 +83,7 @@ def _routes(assistant: Assistant) -> APIRouter:
     routes.include_router(models.router(assistant))
     routes.include_router(metrics.router(assistant))
 
-    @routes.get("/health", responses=answered("model", status="ok"))
+    @routes.get("/health", responses=answered({"status": "ok"}, "model"))
     async def health() -> dict[str, Any]:
         return {"status": "ok", "model": assistant.entry.name}
 

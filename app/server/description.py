@@ -1,5 +1,6 @@
 """The OpenAPI description of the answers; that of the requests comes from their bodies' types."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Described = dict[int | str, dict[str, Any]]
@@ -7,7 +8,7 @@ _TEXT, _NUMBER, _OBJECT, _LIST = (
     {"type": kind} for kind in ("string", "integer", "object", "array")
 )
 _MAYBE = {"type": ["string", "null"]}
-_FIELDS = {  # of answers, by name; each has one type wherever it occurs
+_FIELDS: dict[str, dict[str, Any]] = {  # of answers, by name; each has one type wherever it occurs
     "choices": _LIST, "content": _LIST, "created": _NUMBER, "created_at": {}, "data": _LIST,
     "error": {}, "first_id": _MAYBE, "has_more": {"type": "boolean"}, "id": _TEXT,
     "input_tokens": _NUMBER, "last_id": _MAYBE, "model": _TEXT, "output": _LIST, "role": _TEXT,
@@ -17,8 +18,8 @@ _FIELDS = {  # of answers, by name; each has one type wherever it occurs
 _ANSWERED = ("id", "model", "usage", "timings", "speculation")
 
 
-def _whole(required: tuple[str, ...], **constants: str) -> dict[str, Any]:
-    fields = {name: _FIELDS[name] for name in required}
+def _whole(constants: Mapping[str, str], required: Sequence[str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: _FIELDS[name] for name in required}
     fields |= {name: {"const": value} for name, value in constants.items()}
     return {"type": "object", "required": [*fields], "properties": fields}
 
@@ -27,15 +28,15 @@ def _content(schema: dict[str, Any], media: str = "application/json") -> dict[st
     return {media: {"schema": schema}}
 
 
-def answered(*required: str, **constants: str) -> Described:
+def answered(constants: Mapping[str, str], *required: str) -> Described:
     """An object with these fields, and with ``constants`` as they are."""
-    content = _content(_whole(required, **constants))
+    content = _content(_whole(constants, required))
     return {200: {"description": "The answer.", "content": content}}
 
 
-def written(*required: str, **constants: str) -> Described:
+def written(constants: Mapping[str, str], *required: str) -> Described:
     """An answer of the model, whole or as events."""
-    described = answered(*_ANSWERED, *required, **constants)
+    described = answered(constants, *_ANSWERED, *required)
     described[200]["content"] |= _content(_TEXT, "text/event-stream")
     return described
 

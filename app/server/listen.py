@@ -56,7 +56,7 @@ class PunctualH11(H11Protocol):
     @override
     def eof_received(self) -> None:
         """The client left, perhaps in the middle of an answer that it no longer takes."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.conn.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
             self.flow.resume_writing()

@@ -49,7 +49,7 @@ def router(assistant: Assistant) -> APIRouter:
         }
 
     @routes.get(
-        "/models", responses=answered("data", "first_id", "last_id", "has_more", object="list")
+        "/models", responses=answered({"object": "list"}, "data", "first_id", "last_id", "has_more")
     )
     async def list_models(after_id: str = "", before_id: str = "") -> dict[str, Any]:
         """One page; Anthropic's clients ask what comes before or after a model."""
@@ -63,7 +63,9 @@ def router(assistant: Assistant) -> APIRouter:
             "has_more": False,
         }
 
-    @routes.get("/models/{name:path}", responses=answered(*MODEL, object="model", type="model"))
+    @routes.get(
+        "/models/{name:path}", responses=answered({"object": "model", "type": "model"}, *MODEL)
+    )
     async def show_model(name: str) -> dict[str, Any]:
         check_served(assistant, name)
         return loaded()

@@ -94,6 +94,18 @@ def test_signal_while_the_model_loads_ends_every_process(tmp_path):
         assert not psutil.wait_procs(family, timeout=10)[1]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/no", 404), ("POST", "/api/chat", 404), ("POST", "/v1", 404), ("PUT", "/", 405)],
+)
+def test_what_the_page_does_not_have_is_refused_like_any_route(app, method, path, status):
+    response = httpx.request(method, f"{app.address}{path}")
+    assert (response.status_code, response.json()["type"]) == (status, "error")
+    assert f"{method} {path}" in response.json()["error"]["message"]
+    own = httpx.request(method, f"{app.address}/gradio_api/nothing")
+    assert "detail" in own.json()  # which the page's scripts read
+
+
 # --- the official client ----------------------------------------------------------------------------
 
 CHORE = "Repeat this text exactly:\nThe quick brown fox jumps over the lazy dog near the old mill."

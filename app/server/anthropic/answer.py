@@ -154,13 +154,13 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post(
         "/messages",
         response_model=None,
-        responses=written("role", "content", "stop_reason", type="message"),
+        responses=written({"type": "message"}, "role", "content", "stop_reason"),
     )
     async def answer(body: MessagesBody, request: Request) -> Response:
         check_served(assistant, body.model)
         return await respond(assistant, body, MessagesProtocol(body), request)
 
-    @routes.post("/messages/count_tokens", responses=answered("input_tokens"))
+    @routes.post("/messages/count_tokens", responses=answered({}, "input_tokens"))
     async def count(body: CountBody, response: Response) -> dict[str, Any]:
         check_served(assistant, body.model)
         response.headers.update(headers_of(body.skipped))

@@ -293,7 +293,7 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post(
         "/chat/completions",
         response_model=None,
-        responses=written("created", "choices", object=ChatProtocol.kind),
+        responses=written({"object": ChatProtocol.kind}, "created", "choices"),
     )
     async def chat(body: ChatBody, request: Request) -> Response:
         check_served(assistant, body.model)
@@ -304,7 +304,7 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post(
         "/completions",
         response_model=None,
-        responses=written("created", "choices", object=TextProtocol.kind),
+        responses=written({"object": TextProtocol.kind}, "created", "choices"),
     )
     async def complete(body: CompletionBody, request: Request) -> Response:
         check_served(assistant, body.model)

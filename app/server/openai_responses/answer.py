@@ -251,7 +251,7 @@ def router(assistant: Assistant) -> APIRouter:
     @routes.post(
         "/responses",
         response_model=None,
-        responses=written("created_at", "error", "output", "status", object="response"),
+        responses=written({"object": "response"}, "created_at", "error", "output", "status"),
     )
     async def answer(body: ResponsesBody, request: Request) -> Response:
         check_served(assistant, body.model)
