@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+from app.model_names import did_you_mean
+
+MOST_NAMES = 8  # in one sentence
 UNEXPECTED = "something unexpected failed; the log has the details, please try again"
 
 
@@ -21,8 +24,11 @@ class UnknownModel(AppError):
     """Neither a name of the catalogue nor a folder with a model."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = [*known]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        listed = f"; known models: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"
         super().__init__(
-            f"there is no model named {name!r}; known models: {', '.join(known) or 'none'} "
+            f"there is no model named {name!r}{did_you_mean(name, names) or listed} "
             "(the path of a folder with config.json and *.safetensors works too)"
         )
 

@@ -109,6 +109,8 @@ class ChatRequest:
     prediction: str = ""  # a text that the answer may resemble: drafted from, never read
     logprobs: int | None = None  # report log probabilities, also of this many likeliest tokens
     text: str = ""  # instead of messages: continued as it is, without a template
+    tokens: tuple[int, ...] = ()  # instead of a text: the same as token ids
+    echo: bool = False  # also report the log probabilities of the text that is continued
     prefix: str = ""  # the answer starts with this; only the rest is generated
     grammar: Grammar | None = None  # the form of the answer
     tool_use: ToolUse | None = None
@@ -117,9 +119,14 @@ class ChatRequest:
     unset: frozenset[str] = frozenset()  # of ``SAMPLING``: the model's own values count
 
     @property
+    def continues(self) -> bool:
+        """Whether a text is continued, and no conversation answered."""
+        return bool(self.text or self.tokens)
+
+    @property
     def conversation_or_text(self) -> tuple[Message, ...]:
         """The messages; a text counts as one message of the user."""
-        return (Message("user", self.text),) if self.text else self.messages
+        return (Message("user", self.text),) if self.continues else self.messages
 
     def choice(self, index: int) -> "ChatRequest":
         """The request for one of several choices: a seed grows by one from choice to choice."""
@@ -194,6 +201,7 @@ class Delta:
     drafted: int = 0
     accepted: int = 0
     logprobs: tuple[Logprob, ...] = ()  # per token; only when requested
+    echo: tuple[Logprob, ...] = ()  # of the prompt's tokens but the first; only when requested
 
     def parts(self) -> tuple[bool, bool, bool]:
         """Whether it adds reasoning, text, calls, which come in this order."""
@@ -213,6 +221,7 @@ def combined(deltas: Sequence[Delta]) -> Delta:
         sum(one.drafted for one in deltas),
         sum(one.accepted for one in deltas),
         tuple(each for one in deltas for each in one.logprobs),
+        tuple(each for one in deltas for each in one.echo),
     )
 
 
@@ -285,7 +294,7 @@ def check_request(request: ChatRequest) -> None:
     """Refuse what no model could answer; raises InvalidRequest, UnknownDrafter."""
     messages = request.conversation_or_text
     last = messages[-1] if messages else Message("user", "")
-    if not (request.text or last.content.strip() or (messages and last.role == "tool")):
+    if not (request.continues or last.content.strip() or last.calls or last.role == "tool"):
         raise InvalidRequest("the prompt is empty; write something to answer")
     for message in messages:
         if message.role not in ROLES:
@@ -298,11 +307,6 @@ def check_request(request: ChatRequest) -> None:
         check_text(stop, "a stop text")
     check_text(request.prediction, "the prediction")
     check_text(request.prefix, "the start of the answer")
-    if request.prefix and (request.grammar is not None or request.tool_use is not None):
-        raise InvalidRequest(
-            "an answer whose start is given takes no format and calls no tools; leave out one of "
-            "the two"
-        )
     if request.max_tokens is not None and request.max_tokens < 1:
         raise InvalidRequest(f"max_tokens is {request.max_tokens}; ask for at least 1")
     request.sampling.check()

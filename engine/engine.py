@@ -19,6 +19,7 @@ from engine.runtime.step import (
     account,
     account_first_token,
     logits_to_verify,
+    matcher_of,
     request_stats,
     tokens_event,
     until_end,
@@ -89,7 +90,7 @@ class Engine:
             length=length,
             rng=self.components.rng(request.sampling.seed),
             ids=list(request.prompt),
-            grammar=self._grammars.matcher(request),
+            grammar=matcher_of(self._grammars, request),
             priors={prior.drafter: prior for prior in request.priors},
             plain_rows=len(request.prompt) - 1,
         )
@@ -192,7 +193,7 @@ class Engine:
         [running] = batch
         scores = self._prompts.read(running)
         if scores is None:
-            return []
+            return self._prompts.echo(running)
         started = self.components.clock()
         item = StepItem(running, running.context, single(running.ids[-1]), 0.0, 1, learns=False)
         _, outcomes = self._verify([item], [scores], 0.0)

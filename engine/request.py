@@ -195,6 +195,8 @@ class GenerationRequest:
     prediction: tuple[int, ...] = ()  # what the answer may resemble: drafted from, never read
     logprobs: int | None = None  # also report log probabilities, of this many likeliest tokens, too
     grammar: Grammar | None = None  # what the answer may look like; it has stop tokens then
+    begun: int = 0  # last tokens of the prompt that are the start of the answer, for its grammar
+    echo: bool = False  # also report the log probabilities of the prompt; then all of it is read
     ahead: bool = False  # only the prompt is read, and only while nobody else asks anything
 
     def check(self, vocab: int, context: int) -> None:
@@ -309,6 +311,13 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
+class Echo:
+    """Log probabilities of the prompt's tokens but the first, once, when it has been read."""
+
+    logprobs: tuple[Logprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Always the last event of a request, exactly once; ``error`` and its ``code`` for ERROR only."""
 
@@ -318,7 +327,7 @@ class Done:
     code: str | None = None  # of the error: what kind it was, for programs
 
 
-Event = Tokens | Done
+Event = Tokens | Echo | Done
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def _server(assistant: "Assistant", options: cli.ServeOptions, listener: socket.
     from app.server.listen import Server
     from ui import page as blocks
 
-    app = create_app(assistant, options.host)
+    app = create_app(assistant, options.host, sys.stderr.write if options.access_log else None)
     blocks.mount(app, blocks.build(assistant))
     url = f"http://{literal(options.host)}:{listener.getsockname()[1]}"
     return Server(app, partial(_announce, url, browser=options.browser))

@@ -4,11 +4,14 @@ from functools import cache
 from pathlib import Path
 
 import gradio as gr
-from fastapi import FastAPI
-from fastapi.responses import HTMLResponse
-from gradio.routes import mount_gradio_app
+from fastapi import FastAPI, Request
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.responses import HTMLResponse, Response
+from gradio.routes import API_PREFIX, mount_gradio_app
+from starlette.exceptions import HTTPException
 
 from app.chat.assistant import Assistant
+from app.server.errors import on_status
 from ui.chat.tab import ChatTab
 from ui.compare.tab import CompareTab
 from ui.gradio_queue import WaitingQueue
@@ -67,6 +70,7 @@ def mount(app: FastAPI, page: gr.Blocks) -> None:
         app,
         page,
         path="/",
+        app_kwargs={"exception_handlers": {HTTPException: _failed}},
         theme=gr.themes.Base(font=_SANS, font_mono=_MONO, radius_size="lg"),  # without web fonts
         css_paths=[_STATIC / name for name in style_sheets()],
         head=f"<script>{script()}</script>",
@@ -81,6 +85,12 @@ def mount(app: FastAPI, page: gr.Blocks) -> None:
         allowed_paths=[],
         max_file_size="1mb",
     )
+
+
+async def _failed(request: Request, error: HTTPException) -> Response:
+    """What is no part of the page is answered like any route; the page's scripts read Gradio's form."""
+    own = request.url.path.startswith(API_PREFIX)
+    return await (http_exception_handler if own else on_status)(request, error)
 
 
 def style_sheets() -> list[str]:

@@ -158,26 +158,42 @@ class Assistant:
         for call in self._on_switch:
             call()
 
-    async def answers(
-        self, request: ChatRequest, count: int = 1, quiet_seconds: float | None = None
-    ) -> AsyncGenerator[Arrived | None]:
-        """Answer ``request`` ``count`` times: deltas, then one completion each, with their index.
+    async def prepare(
+        self, request: ChatRequest, continued: PartialAnswer | None = None
+    ) -> PreparedRequest:
+        """Render and encode the prompt, once for all answers. Raises InvalidRequest, ContextOverflow."""
+        async with self._switching:  # while a model is being loaded, requests wait for it
+            prepare = self._model.prepare
+        prepared = await asyncio.to_thread(prepare, request, continued)
+        priors = await asyncio.to_thread(self._priors, prepared.conditions)
+        return replace(prepared, request=replace(prepared.request, priors=priors))
 
-        The prompt is prepared once; a seed grows by one from answer to answer. None comes where
-        nothing came for ``quiet_seconds``. Raises InvalidRequest or ContextOverflow before the first
-        delta. Closing the iterator cancels. When the engine crashes, the completion has the partial
-        text, finish reason ERROR and ``error``; the next answer runs on a restarted engine.
+    async def answers(
+        self,
+        requests: Sequence[PreparedRequest],
+        count: int = 1,
+        quiet_seconds: float | None = None,
+    ) -> AsyncGenerator[Arrived | None]:
+        """Answer each request ``count`` times: deltas, then one completion each, with their index.
+
+        A seed grows by one from answer to answer of a request. None comes where nothing came for
+        ``quiet_seconds``. Closing the iterator cancels. When the engine crashes, the completion has
+        the partial text, finish reason ERROR and ``error``; the next answer runs on a restarted engine.
         """
-        prepared, news = await self._prepare(request), Observable()
-        sink = FiguresOnly(self.history, prepared.conditions, request.conversation)
-        replies = [self._start(prepared.choice(at), sink, news) for at in range(count)]
+        news = Observable()
+        replies = [
+            self._start(each.choice(at), self._figures_of(each), news)
+            for each in requests
+            for at in range(count)
+        ]
         async with aclosing(follow(replies, quiet_seconds)) as arriving:
             async for arrived in arriving:
                 yield arrived
 
     async def reply(self, request: ChatRequest) -> AsyncGenerator[AnswerEvent]:
-        """The same for one answer."""
-        async with aclosing(self.answers(request)) as arriving:
+        """The same for one answer to one request."""
+        prepared = await self.prepare(request)
+        async with aclosing(self.answers([prepared])) as arriving:
             async for arrived in arriving:
                 if arrived is not None:
                     yield arrived[1]
@@ -196,7 +212,7 @@ class Assistant:
                 path = path[:-1]
             messages = [*map(_message, path), Message("user", text)]
             seen = await self._seen(conversation, messages)
-            prepared = await self._prepare(self._request(conversation, seen, options))
+            prepared = await self.prepare(self._request(conversation, seen, options))
             parent = path[-1].id if path else None
             add = self.history.add_message
             question = await asyncio.to_thread(add, conversation, parent, "user", text)
@@ -214,7 +230,7 @@ class Assistant:
                 raise UnknownConversation(f"conversation {conversation!r} has no question yet")
             seen = await self._seen(conversation, [*map(_message, path)])
             request = self._request(conversation, seen, options)
-            return self._answer(await self._prepare(request), path[-1])
+            return self._answer(await self.prepare(request), path[-1])
 
     async def extend(self, conversation: str, options: ReplyOptions) -> RunningReply:
         """Continue the last answer where it ends; it stays one message."""
@@ -227,7 +243,7 @@ class Assistant:
             continued = PartialAnswer(path[-1].content, 0, spans)
             seen = await self._seen(conversation, [*map(_message, path)])
             request = self._request(conversation, seen[:-1], options)
-            return self._answer(await self._prepare(request, continued), path[-2], path[-1])
+            return self._answer(await self.prepare(request, continued), path[-2], path[-1])
 
     def running(self, conversation: str) -> Answering | None:
         """The answer of ``conversation`` that is being written."""
@@ -337,14 +353,8 @@ class Assistant:
         about = await asyncio.to_thread(self.history.conversation, conversation)
         return await asyncio.to_thread(self._model.seen, [*_system(about.system), *messages])
 
-    async def _prepare(
-        self, request: ChatRequest, continued: PartialAnswer | None = None
-    ) -> PreparedRequest:
-        async with self._switching:  # while a model is being loaded, requests wait for it
-            prepare = self._model.prepare
-        prepared = await asyncio.to_thread(prepare, request, continued)
-        priors = await asyncio.to_thread(self._priors, prepared.conditions)
-        return replace(prepared, request=replace(prepared.request, priors=priors))
+    def _figures_of(self, prepared: PreparedRequest) -> FiguresOnly:
+        return FiguresOnly(self.history, prepared.conditions, prepared.chat.conversation)
 
     def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
         """What earlier answers measured; an answer can do without."""

@@ -56,6 +56,16 @@ class PreparedRequest:
     continued: PartialAnswer  # the stored answer that this one continues
     opened: str = ""  # as in ``Prompt``
 
+    @property
+    def freed(self) -> tuple[str, ...]:
+        """What its schemas limit and its grammar does not, in words."""
+        return getattr(self.request.grammar, "freed", ())
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt, those that may be cached included."""
+        return len(self.request.prompt)
+
     def choice(self, index: int) -> "PreparedRequest":
         """The same prompt with the seed of one of several choices."""
         chat = self.chat.choice(index)
@@ -143,6 +153,7 @@ class LoadedModel:
 
         Raises InvalidRequest, UnknownDrafter, ContextOverflow.
         """
+        chat = self._spelled(chat)
         check_request(chat)
         own = self.text.own_sampling
         chat = replace(chat, sampling=with_own(chat.sampling, own, chat.unset), unset=frozenset())
@@ -155,6 +166,7 @@ class LoadedModel:
         if left < 1:
             raise ContextOverflow(len(ids) + 1, self.facts.context)
         predicted = prompts(prefix + chat.prediction).ids if chat.prediction else ids
+        grammar = self._grammar(chat)
         request = GenerationRequest(
             prompt=ids,
             max_tokens=left if chat.max_tokens is None else chat.max_tokens,
@@ -165,7 +177,9 @@ class LoadedModel:
             drafter=chat.drafter,
             prediction=predicted[common_prefix(ids, predicted) :],
             logprobs=chat.logprobs,
-            grammar=self._grammar(chat),
+            grammar=grammar,
+            begun=self._begun(chat, ids, prompts) if grammar and prefix else 0,
+            echo=chat.echo and chat.logprobs is not None,
         )
         return PreparedRequest(self, chat, request, self._conditions(chat), continued, opened)
 
@@ -219,13 +233,13 @@ class LoadedModel:
         prefix = prepared.continued.text or chat.prefix
         stream = (
             text.text_detokenizer(chat.text + prefix)
-            if chat.text
+            if chat.continues
             else text.detokenizer(prefix, prepared.opened)
         )
         use = chat.tool_use
-        calls = None if use is None else ToolCallParser(text.call_form, use.tools)
-        typed = not (chat.text or chat.prefix)
-        stop = chat.stop if chat.text else (*chat.stop, *text.stop_texts)
+        calls = None if use is None else ToolCallParser(text.call_form, use.tools, chat.prefix)
+        typed = use is not None or not (chat.continues or chat.prefix)
+        stop = chat.stop if chat.continues else (*chat.stop, *text.stop_texts)
         parser = OutputParser(StopFilter(stop), calls, opened=prepared.opened, typed=typed)
         return AnswerReader(stream, parser, prepared.continued)
 
@@ -235,6 +249,8 @@ class LoadedModel:
         An answer with a grammar does not reason.
         """
         text = self.text
+        if chat.tokens:
+            return lambda _: Prompt(chat.tokens, "")
         if chat.text:
             return lambda start: Prompt(text.encode_text(chat.text + start), "")
         use = chat.tool_use
@@ -248,7 +264,38 @@ class LoadedModel:
 
     def _grammar(self, chat: ChatRequest) -> Grammar | None:
         """The grammar of the answer: its format, or the form of tool calls."""
-        return chat.grammar if chat.tool_use is None else self.text.held(chat.tool_use)
+        if chat.tool_use is None or chat.grammar is not None:
+            return chat.grammar
+        in_channel = (
+            bool(chat.prefix) and self.text.calls_in_channels
+        )  # its header has been written
+        return None if in_channel else self.text.held(chat.tool_use)
+
+    def _begun(
+        self, chat: ChatRequest, ids: Sequence[int], prompts: Callable[[str], Prompt]
+    ) -> int:
+        """How many tokens at the end of the prompt are the start of the answer that a grammar holds.
+
+        A call that must come may come after another start. Raises InvalidRequest.
+        """
+        start, opening = chat.prefix.strip(), self.text.call_form.opening
+        calls = chat.tool_use is not None and chat.tool_use.must_call
+        if calls and not (start.startswith(opening) or opening.startswith(start)):
+            return 0
+        begun = ids[common_prefix(ids, prompts("").ids) :]
+        written = self.text.spelled(begun).strip()
+        if written != start and (chat.tool_use is None or not written.endswith(start)):
+            raise InvalidRequest(
+                "this model's tokens do not divide where the given start of the answer begins; "
+                "leave out the start or the format"
+            )
+        return len(begun)
+
+    def _spelled(self, chat: ChatRequest) -> ChatRequest:
+        """A prompt of token ids with its text; raises InvalidRequest."""
+        if any(not 0 <= token < self.facts.vocab for token in chat.tokens):
+            raise InvalidRequest(f"token ids must lie in 0..{self.facts.vocab - 1}")
+        return replace(chat, text=self.text.spelled(chat.tokens)) if chat.tokens else chat
 
     def _check_drafter_runs(self, drafter: str) -> None:
         for name, why in self.facts.refused:

@@ -22,7 +22,7 @@ from app.request import (
 from app.text.output_parser import OutputParser
 from app.text.reasoning.tags import AnswerStream
 from app.worker.worker import Generation
-from engine.request import Done, FinishReason, GenerationRequest, Stats, Tokens
+from engine.request import Done, Echo, FinishReason, GenerationRequest, Stats, Tokens
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class AnswerReader:
         """Read one token."""
         self.parser.feed(self.stream.feed((token,)))
 
-    def end(self) -> Delta:
-        """What was held back."""
-        self.parser.end(self.stream.end())
+    def end(self, *, cut: bool) -> Delta:
+        """What was held back; ``cut``: the model did not end the answer."""
+        self.parser.end(self.stream.end(), cut=cut)
         return self.parser.delta()
 
 
@@ -183,6 +183,8 @@ class RunningReply:
                 match event:
                     case Tokens():
                         self._take(event)
+                    case Echo():
+                        self._emit(Delta(echo=event.logprobs))
                     case Done():
                         found = self._completion(event.reason, event.stats, event.error)
                         return replace(found, code=event.code if found.error else None)
@@ -218,7 +220,7 @@ class RunningReply:
         self.news.change()
 
     def _completion(self, reason: FinishReason, stats: Stats, error: str | None) -> Completion:
-        rest = self._reader.end()
+        rest = self._reader.end(cut=reason is not FinishReason.STOP)
         if rest != Delta():
             self._emit(rest)
         parser, progress = self._reader.parser, self._progress

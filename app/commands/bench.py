@@ -46,7 +46,7 @@ from engine.request import ModelFacts, ModelSpec
 
 EXACT = "float32"  # unless another is asked for
 FIXED = {  # benchmarks with lanes of their own -> module, choices of --only, the name of one
-    "seeds": ("app.bench.papers.command", CLAIMS, "claim"),
+    "seeds": ("app.bench.papers.parallel", CLAIMS, "claim"),
     "offload": ("app.bench.offload.command", (), ""),
 }
 PEERS, REPEATS = "peers", 3

@@ -25,6 +25,7 @@ class ServeOptions:
     model: str
     draft_model: str | None  # None is the catalogue's choice
     browser: bool
+    access_log: bool
 
 
 def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptions]) -> None:
@@ -47,6 +48,9 @@ def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptio
         action="store_true",
         help="do not read a conversation or file before a question is asked; saves battery",
     )
+    parser.add_argument(
+        "--access-log", action="store_true", help="write a line for each request to the terminal"
+    )
     set_command(parser, _options, run)
 
 
@@ -59,4 +63,5 @@ def _options(given: argparse.Namespace, settings: Settings) -> ServeOptions:
         given.model,
         given.draft_model,
         not given.no_browser,
+        given.access_log,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
+from app.model_names import is_named
 from app.models.hub.pasted import Pasted, pasted
 from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
@@ -195,12 +196,16 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
         if entry.name == name_or_path:
             return entry
     path = expanded(Path(name_or_path))
-    if not name_or_path or not (path.exists() or _looks_like_path(name_or_path)):
-        here = (entry.name for entry in catalog if entry.folder is not None)
-        raise UnknownModel(name_or_path, here)
-    meant = None if path.exists() else pasted(name_or_path)
-    if meant is not None:
-        return _of_repository(catalog, meant, name_or_path)
+    if not name_or_path or not path.exists():
+        alike = [entry for entry in catalog if is_named(entry.name, name_or_path)]
+        here = [entry for entry in alike if entry.folder is not None] or alike
+        if len(here) == 1:
+            return here[0]
+        if not _looks_like_path(name_or_path):
+            raise UnknownModel(name_or_path, (e.name for e in catalog if e.folder is not None))
+        meant = pasted(name_or_path)
+        if meant is not None:
+            return _of_repository(catalog, meant, name_or_path)
     path = path.absolute()
     shown = Path(os.fsencode(path).decode("utf-8", "replace"))  # history and pages take text only
     return CatalogEntry(shown.name, f"the folder {shown}", path, licence="see the folder")

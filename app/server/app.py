@@ -1,5 +1,6 @@
 """create_app: the endpoint of one assistant."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -11,24 +12,33 @@ from typing_extensions import override
 from app.chat.assistant import Assistant
 from app.server import backups, errors, metrics, models
 from app.server.anthropic import answer as messages
+from app.server.description import FAILURES, answered
+from app.server.exchange import Exchange
 from app.server.guard import Guard
 from app.server.openai_chat import answer as completions
 from app.server.openai_responses import answer as responses
 
 
-def create_app(assistant: Assistant, host: str = "127.0.0.1") -> FastAPI:
+def create_app(
+    assistant: Assistant,
+    host: str = "127.0.0.1",
+    shown: Callable[[str], object] | None = None,
+) -> FastAPI:
     """The endpoint with and without the ``/v1`` prefix; ``host`` is the address it listens on.
+
+    ``shown`` takes a line for every request.
 
     ``/v1`` is an application of its own, so that what it does not know is answered in its own
     form and never by a page that is mounted on the same server.
     """
-    app, v1 = _bare(), _bare()
+    app, v1 = _bare(), _bare("/openapi.json")
     v1.include_router(_routes(assistant))
-    app.mount("/v1", v1)
     app.router.routes.append(_Unprefixed(v1))
+    app.mount("/v1", v1)
     app.include_router(backups.router(assistant.history))
     app.add_middleware(CORSMiddleware)  # allows no origin; without it Gradio would reflect any
     app.add_middleware(Guard, host=host)
+    app.add_middleware(Exchange, shown=shown)
     return app
 
 
@@ -40,7 +50,9 @@ class _Unprefixed(BaseRoute):
 
     @override
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether one of them has the path."""
+        """Whether one of them has the path; the prefix alone is none of the page's paths either."""
+        if scope["path"] == "/v1":
+            return Match.FULL, {}
         found = (route.matches(scope)[0] for route in self._v1.router.routes)
         return (Match.NONE if all(match is Match.NONE for match in found) else Match.FULL), {}
 
@@ -50,9 +62,15 @@ class _Unprefixed(BaseRoute):
         await self._v1(scope, receive, send)
 
 
-def _bare() -> FastAPI:
+def _bare(description: str | None = None) -> FastAPI:
     """No documentation pages: they load their scripts from other servers."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="Slipstream",
+        openapi_url=description,
+        docs_url=None,
+        redoc_url=None,
+        responses=FAILURES,
+    )
     errors.install(app)
     return app
 
@@ -65,7 +83,7 @@ def _routes(assistant: Assistant) -> APIRouter:
     routes.include_router(models.router(assistant))
     routes.include_router(metrics.router(assistant))
 
-    @routes.api_route("/health", methods=["GET", "HEAD"])
+    @routes.get("/health", responses=answered("model", status="ok"))
     async def health() -> dict[str, Any]:
         return {"status": "ok", "model": assistant.entry.name}
 

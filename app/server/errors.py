@@ -1,4 +1,4 @@
-"""Failures in the shape that OpenAI clients read, for every route and every status."""
+"""Failures in the shape that OpenAI's and Anthropic's clients read, for every route and every status."""
 
 import logging
 from dataclasses import dataclass
@@ -8,13 +8,21 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from app.errors import AppError, UnknownDrafter, UnknownModel, WorkerCrashed
 from app.server.text_schemas import sendable
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError
 
 MAX_BODY = 8 * 2**20  # bytes of a request; the longest context is far below, as text
+
+_ANTHROPIC = "anthropic-version"  # the header that its clients send
+_ANTHROPICS_KINDS = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    413: "request_too_large",
+}  # fmt: skip
 
 logger = logging.getLogger(__name__)
 
@@ -28,19 +36,31 @@ class Failure:
     param: str | None = None
     code: str | None = None
 
-    @property
-    def body(self) -> dict[str, Any]:
-        """``{"error": ...}``, as a response body or as an event of a stream; Anthropic's clients read its type."""
+    def body(self, scope: Scope) -> dict[str, Any]:
+        """``{"error": ...}``, as a response body or as an event of a stream."""
+        anthropics = _asked_by_anthropics(scope)
         kind = "invalid_request_error" if self.status < 500 else "server_error"
+        if anthropics:
+            kind = _ANTHROPICS_KINDS.get(self.status, kind.replace("server", "api"))
         param = None if self.param is None else sendable(self.param)
         details = {"type": kind, "param": param, "code": self.code}
-        return {"type": "error", "error": {"message": sendable(self.message), **details}}
+        own = {"request_id": request_id(scope)} if anthropics else {}
+        return {"type": "error", "error": {"message": sendable(self.message), **details}, **own}
 
-    @property
-    def response(self) -> JSONResponse:
+    def response(self, scope: Scope) -> JSONResponse:
         """The answer; a header asks clients not to repeat what may be a long generation."""
         headers = {"x-should-retry": "false"} if self.status >= 500 else None
-        return JSONResponse(self.body, self.status, headers)
+        return JSONResponse(self.body(scope), self.status, headers)
+
+
+def request_id(scope: Scope) -> str:
+    """The id of a request, which the log has, too."""
+    return str(scope.get("state", {}).get("request_id", ""))
+
+
+def _asked_by_anthropics(scope: Scope) -> bool:
+    """Whether the route is Anthropic's, or its client asks for any other."""
+    return "messages" in scope["path"].split("/")[1:3] or _ANTHROPIC in Headers(scope=scope)
 
 
 class ApiError(AppError):
@@ -64,15 +84,17 @@ _KNOWN: tuple[tuple[type[Exception], int, str | None, str | None], ...] = (
 )
 
 
-def explain(error: Exception) -> Failure:
+def explain(error: Exception, scope: Scope) -> Failure:
     """The failure of ``error``; the details of an unexpected one are in the log only."""
     if isinstance(error, ApiError):
         return error.failure
     for kind, status, param, code in _KNOWN:
         if isinstance(error, kind):
             return Failure(status, str(error), param, code)
-    logger.error("unexpected failure", exc_info=error)
-    return Failure(500, "something unexpected failed; the log of the server has the details")
+    number = request_id(scope)
+    logger.error("unexpected failure of %s", number, exc_info=error)
+    told = f"something unexpected failed; the log of the server has the details of {number}"
+    return Failure(500, told)
 
 
 _OF_WHOLE_BODIES = ("missing", "model_attributes_type", "model_type", "dict_type")
@@ -122,21 +144,24 @@ def _explain_status(request: Request, error: HTTPException) -> Failure:
             return Failure(status, f"{where}: {error.detail}")
 
 
+async def on_status(request: Request, error: HTTPException) -> JSONResponse:
+    """The answer to what no route takes."""
+    response = _explain_status(request, error).response(request.scope)
+    response.headers.update(error.headers or {})
+    return response
+
+
 def install(app: FastAPI) -> None:
     """Make ``app`` answer every failure in this shape."""
 
     @app.exception_handler(RequestValidationError)
-    async def on_validation(_: Request, error: RequestValidationError) -> JSONResponse:
-        return _explain_validation(error).response
+    async def on_validation(request: Request, error: RequestValidationError) -> JSONResponse:
+        return _explain_validation(error).response(request.scope)
 
-    @app.exception_handler(HTTPException)
-    async def on_status(request: Request, error: HTTPException) -> JSONResponse:
-        response = _explain_status(request, error).response
-        response.headers.update(error.headers or {})
-        return response
+    app.add_exception_handler(HTTPException, on_status)  # type: ignore[arg-type]  # it is declared for all
 
     @app.exception_handler(AppError)
     @app.exception_handler(EngineError)
     @app.exception_handler(Exception)
-    async def on_failure(_: Request, error: Exception) -> JSONResponse:
-        return explain(error).response
+    async def on_failure(request: Request, error: Exception) -> JSONResponse:
+        return explain(error, request.scope).response(request.scope)

@@ -72,7 +72,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         failure = self._failure(scope)
-        app = failure.response if failure else self._app
+        app = failure.response(scope) if failure else self._app
         await app(scope, _limited(receive), _with_headers(send))
 
     def _failure(self, scope: Scope) -> Failure | None:

@@ -1,4 +1,4 @@
-"""The HTTP server itself: it gives up on half requests, and stops within seconds."""
+"""The HTTP server itself: it gives up on half requests and clients that left, and stops within seconds."""
 
 import asyncio
 import signal
@@ -14,9 +14,12 @@ from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import HANDLED_SIGNALS
 
+from app.server.errors import Failure
+
 HEAD_SECONDS = 5.0
 BODY_SECONDS = 10.0
-KEEP_ALIVE_SECONDS = 5
+# longer than clients keep idle connections: none is closed under a request
+KEEP_ALIVE_SECONDS = 120
 GRACE_SECONDS = 1  # a page that is open never ends its own connection
 MAX_HEAD = 64 * 2**10
 TICK_SECONDS = 0.5  # longest wait after a signal
@@ -41,9 +44,36 @@ class PunctualH11(H11Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Take the data, then see what is still missing."""
+        """Take the data, then see what is still missing.
+
+        uvicorn stops reading while the next request waits, and then sees no client leave.
+        """
         super().data_received(data)
         self._wait(self._missing())
+        if self.conn.their_state is h11.DONE and len(self.conn.trailing_data[0]) <= MAX_HEAD:
+            self.flow.resume_reading()
+
+    @override
+    def eof_received(self) -> None:
+        """The client left, perhaps in the middle of an answer that it no longer takes."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            self.flow.resume_writing()
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        """What is no request is refused in the form of everything else."""
+        failure = Failure(400, f"this is no HTTP/1.1, or its head has more than {MAX_HEAD} bytes")
+        response = failure.response({"path": "", "headers": []})
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:

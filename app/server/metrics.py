@@ -29,7 +29,7 @@ def router(assistant: Assistant) -> APIRouter:
     """Read only."""
     routes = APIRouter()
 
-    @routes.get("/metrics")
+    @routes.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
         now = Metric(
             f"{THEIRS}requests_processing", "gauge", "answers that are being written",

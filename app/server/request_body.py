@@ -15,7 +15,8 @@ from pydantic import (
 )
 
 from app.errors import UnknownDrafter
-from app.request import AS_TAUGHT, ChatRequest, Message, Thinking, ToolUse, check_drafter
+from app.request import AS_TAUGHT, SEEDS, ChatRequest, Message, Thinking, ToolUse, check_drafter
+from app.server.foreign import without_foreign
 from app.server.text_schemas import Strict, unsupported, valid_unicode, wrong
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
@@ -32,6 +33,7 @@ _NO_CHOICE = "the server does not choose among answers; send n to get several"
 _TEXT_ONLY = "this endpoint reads and writes text only"
 
 MOST_CHOICES = 16
+ONLY_THE_LIKELIEST = 1e-6  # a share of probability so small that one token has it
 Refusals = Mapping[str, tuple[tuple[object, ...], str]]
 """Name -> (values that change nothing, why any other is refused); null never changes anything."""
 REFUSED: Refusals = {
@@ -49,7 +51,22 @@ def _changes_something(value: object, harmless: tuple[object, ...]) -> bool:
 
 
 def _as_list(stop: object) -> object:
-    return [stop] if isinstance(stop, str) else stop
+    """A list of texts; an empty one never ends an answer."""
+    stops = [stop] if isinstance(stop, str) else stop
+    return [one for one in stops if one != ""] if isinstance(stops, list) else stops
+
+
+def _instead_of(number: float, meant: float | None) -> BeforeValidator:
+    """Takes a number that other servers understand for what the engine means by ``meant``."""
+    return BeforeValidator(
+        lambda given: meant if type(given) in (int, float) and given == number else given
+    )
+
+
+def _seed(given: object) -> object:
+    """-1 asks for any seed; other negative ones are seeds of their own."""
+    whole = type(given) is int and -(2**63) <= given < 0
+    return (None if given == -1 else given % SEEDS) if whole else given
 
 
 def _within(name: str) -> Any:
@@ -67,9 +84,11 @@ Bias = Annotated[float, _within("bias")]
 StopText = Annotated[
     str, BeforeValidator(valid_unicode), StringConstraints(min_length=1, max_length=256)
 ]
-Stop = Annotated[list[StopText], BeforeValidator(_as_list), Field(max_length=4)]
+Stop = Annotated[list[StopText], BeforeValidator(_as_list)]
 TokenId = Annotated[str, StringConstraints(pattern="^[0-9]{1,9}$")]  # JSON has no other keys
 Count = Annotated[int, Field(ge=1, lt=2**31)]
+Limit = Annotated[Count | None, _instead_of(-1, None)]
+"""Of tokens; -1 and null mean all that is left of the context."""
 
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -132,20 +151,21 @@ class RequestBody(Strict):
 
     model_config = ConfigDict(allow_inf_nan=False)
     refused: ClassVar[Refusals] = REFUSED
+    own_tools: ClassVar[tuple[str, ...]] = ("function",)  # types of tools that run
     prompt_field: ClassVar[str]  # the field that is too long where the context is too short
 
     model: str
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # OpenAI's range
-    top_p: Annotated[float, _within("top_p")] | None = None
-    min_p: Annotated[float, _within("min_p")] | None = None
-    top_k: Annotated[int, _within("top_k")] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    top_p: Annotated[float, _within("top_p"), _instead_of(0, ONLY_THE_LIKELIEST)] | None = None
+    min_p: Annotated[float, _within("min_p"), _instead_of(1, 1 - ONLY_THE_LIKELIEST)] | None = None
+    top_k: Annotated[int, _within("top_k"), _instead_of(-1, 0)] | None = None
+    seed: Annotated[Annotated[int, Field(ge=0, lt=SEEDS)] | None, BeforeValidator(_seed)] = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # OpenAI's range
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # OpenAI's range
     repeat_penalty: Annotated[float, _within("repeat")] | None = None  # llama-server's name
     repetition_penalty: Annotated[float, _within("repeat")] | None = None  # vLLM's name
     logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
-    max_tokens: Count | None = None
+    max_tokens: Limit = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     stop: Stop | None = None
     stream: bool | None = None
@@ -154,6 +174,7 @@ class RequestBody(Strict):
     response_format: ResponseFormat | None = None
     json_schema: dict[str, Any] | None = None  # as llama-server calls it
     grammar: Annotated[str, BeforeValidator(valid_unicode)] | None = None  # GBNF, as there
+    skipped: tuple[str, ...] = ()  # by this server: kinds that do not run here, named in a header
     _grammar: Grammar | None = PrivateAttr(default=None)
     _tool_use: ToolUse | None = PrivateAttr(default=None)
 
@@ -163,7 +184,7 @@ class RequestBody(Strict):
         for name, (harmless, reason) in cls.refused.items():
             if isinstance(body, dict) and _changes_something(body.get(name), harmless):
                 raise unsupported(reason, name)
-        return body
+        return without_foreign(body, cls.own_tools) if isinstance(body, dict) else body
 
     @field_validator("drafter")
     @classmethod
@@ -187,7 +208,8 @@ class RequestBody(Strict):
     @model_validator(mode="after")
     def _offer_tools(self) -> Self:
         self._tool_use = self._offered()
-        if self._tool_use and self._grammar:
+        calls = self._tool_use
+        if calls and self._grammar and (calls.must_call or not self.grammar):
             raise unsupported(_ONE_FORM, "tools")
         return self
 
@@ -211,6 +233,19 @@ class RequestBody(Strict):
     @abstractmethod
     def chat_request(self) -> ChatRequest:
         """The request for the first answer."""
+
+    @property
+    def chat_requests(self) -> tuple[ChatRequest, ...]:
+        """One for each prompt."""
+        return (self.chat_request,)
+
+    def too_long(self, needed: int, holds: int) -> str:
+        """The sentence, in tokens, from which programs know that they have to shorten the prompt."""
+        return (
+            f"This model's maximum context length is {holds} tokens. However, your "
+            f"{self.prompt_field} resulted in {needed} tokens (one is kept for the answer). Please "
+            f"reduce the length of the {self.prompt_field}."
+        )
 
     def _request(self, *messages: Message, **own: Any) -> ChatRequest:
         """The same with what every protocol says; ``own`` is more of it."""

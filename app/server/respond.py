@@ -3,7 +3,7 @@
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import chain
@@ -16,9 +16,12 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from app.chat.assistant import Assistant
+from app.chat.loaded_model import PreparedRequest
 from app.chat.reply import Arrived
 from app.request import Completion, Delta
 from app.server.errors import ApiError, Failure, explain
+from app.server.exchange import CLIENT_CLOSED_REQUEST
+from app.server.foreign import headers_of
 from app.server.request_body import RequestBody
 from app.server.usage import Body
 from engine.errors import ContextOverflow
@@ -29,7 +32,6 @@ T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"  # a comment: clients skip it, and it shows that a connection is dead
 PING_SECONDS = 15.0
-CLIENT_CLOSED_REQUEST = 499  # nginx's number; no client reads it
 FAILED = "generation_failed"  # the code of an error that the engine gave none
 
 
@@ -40,6 +42,7 @@ class Protocol(ABC):
     """
 
     names_events: ClassVar[bool] = False  # an event's name is its "type"; a stream has no [DONE]
+    prepared: Sequence[PreparedRequest] = ()  # what is answered, before the first event
 
     @abstractmethod
     def first(self) -> Iterator[Body]:
@@ -61,9 +64,9 @@ class Protocol(ABC):
         """The events after the last answer."""
         yield from ()
 
-    def failed(self, failure: Failure) -> Body:
+    def failed(self, failure: Failure, scope: Scope) -> Body:
         """The event of an answer that broke off."""
-        return failure.body
+        return failure.body(scope)
 
 
 async def respond(
@@ -73,16 +76,27 @@ async def respond(
     request: Request,
 ) -> Response:
     """Answer ``body``; what fails before the first event is a plain HTTP error."""
-    arriving = assistant.answers(body.chat_request, body.choices, PING_SECONDS)
     try:
+        protocol.prepared = await attend(request.receive, _prepared(assistant, body))
+        arriving = assistant.answers(protocol.prepared, body.choices, PING_SECONDS)
+        freed = [what for each in protocol.prepared for what in each.freed]
+        headers = headers_of(body.skipped, freed)
         if not body.stream:
-            return JSONResponse(await attend(request.receive, _whole(protocol, arriving)))
+            whole = await attend(request.receive, _whole(protocol, arriving))
+            named = {"freed": freed} if freed else {}
+            return JSONResponse({**whole, **named}, headers=headers)
         first = await attend(request.receive, _first(arriving))
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except ContextOverflow as error:
-        raise ApiError(replace(explain(error), param=body.prompt_field)) from error
-    return EventStream(_events(protocol, first, arriving))
+        message = body.too_long(error.needed, error.holds)
+        failure = replace(explain(error, request.scope), param=body.prompt_field, message=message)
+        raise ApiError(failure) from error
+    return EventStream(_events(protocol, first, arriving, request.scope), headers)
+
+
+async def _prepared(assistant: Assistant, body: RequestBody) -> list[PreparedRequest]:
+    return [await assistant.prepare(each) for each in body.chat_requests]
 
 
 def finished(completion: Completion) -> Completion:
@@ -134,7 +148,7 @@ def _bodies(
 
 
 async def _events(
-    protocol: Protocol, first: Arrived, rest: AsyncGenerator[Arrived | None]
+    protocol: Protocol, first: Arrived, rest: AsyncGenerator[Arrived | None], scope: Scope
 ) -> AsyncGenerator[bytes]:
     """A failure is an event too; [DONE] never follows it, or the answer would look complete."""
     named, failed = protocol.names_events, False
@@ -143,7 +157,7 @@ async def _events(
             async for body in stream:
                 yield PING if body is None else event(body, body["type"] if named else "")
         except Exception as error:  # noqa: BLE001 - the HTTP edge: sent to the client, logged by explain
-            failed, body = True, protocol.failed(explain(error))
+            failed, body = True, protocol.failed(explain(error, scope), scope)
             yield event(body, body["type"] if named else "")
     if not (named or failed):
         yield DONE
@@ -202,8 +216,9 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes]) -> None:
-        super().__init__(events, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+    def __init__(self, events: AsyncGenerator[bytes], headers: Mapping[str, str]) -> None:
+        own = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(events, headers={**own, **headers})
         self.events = events
 
     @override

@@ -1,11 +1,14 @@
 """What all bodies of requests are made of: strict models, sentences about what is wrong, texts."""
 
-from typing import Annotated, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import PydanticCustomError
 
 ValueT = TypeVar("ValueT")
+_TEXTS = ("text", "input_text", "output_text", "refusal")
+_PICTURES = ("image_url", "input_image", "image")
 
 
 class Strict(BaseModel):
@@ -30,28 +33,84 @@ def unsupported(problem: str, param: str = "") -> PydanticCustomError:
     return wrong(problem, param, "unsupported")
 
 
-def _part_text(part: object) -> str:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return text
-        case {"type": str(kind)}:
-            raise unsupported(f"parts of type {kind} are not supported; only text")
-        case _:
-            raise wrong('a part must look like {"type": "text", "text": "..."}')
-
-
-def _joined_parts(content: object) -> object:
-    """A list of text parts as one string; null, which assistants send with tool calls, as none."""
-    if isinstance(content, list):
-        return "".join(_part_text(part) for part in content)
-    return "" if content is None else content
-
-
 def valid_unicode(text: ValueT) -> ValueT:
     """Refuse halves of characters, which no tokenizer can take."""
     if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
         raise wrong("half of a surrogate pair is not a character")
     return text
+
+
+def text_of(content: object, where: str = "", *, result: bool = False) -> str:
+    """The texts of a content and its parts, without reasoning; null and nothing are no text.
+
+    In the ``result`` of a call a sentence replaces what is no text: the model reads that something
+    was there, and the conversation continues. ``where`` is part of an error.
+    """
+    parts = content if isinstance(content, list) else [content]
+    return "".join(_part_text(part, where, result=result) for part in parts)
+
+
+def _part_text(part: object, where: str, *, result: bool) -> str:
+    match part:
+        case str(text) | {"type": "text" | "input_text" | "output_text", "text": str(text)}:
+            return valid_unicode(text)
+        case {"type": "refusal", "refusal": str(text)}:
+            return valid_unicode(text)
+        case {"type": "document" | "search_result", **fields} if texts := _documented(fields):
+            return text_of(texts, where, result=result)
+        case None | {"type": "thinking" | "redacted_thinking" | "reasoning"}:
+            return ""
+        case _:
+            return _no_text(part, where, result=result)
+
+
+def _documented(fields: Mapping[Any, Any]) -> list[object]:
+    """The parts that a document consists of; none where it is no text."""
+    match fields:
+        case {"source": {"type": "text", "data": found}} | {"source": {"content": found}}:
+            pass
+        case {"content": list(found)}:
+            pass
+        case _:
+            return []
+    title = fields.get("title")
+    parts = found if isinstance(found, list) else [found]
+    return [f"{title}\n", *parts] if isinstance(title, str) and title else parts
+
+
+def _no_text(part: object, where: str, *, result: bool) -> str:
+    """What is said instead of a part that is no text; raises PydanticCustomError."""
+    match part:
+        case {"type": str(kind)} if result:
+            what = "an image" if kind in _PICTURES else f"a part of type {sendable(kind)}"
+            return f"({what} was here; this model reads text only)"
+        case {"type": str(kind)} if kind not in _TEXTS:
+            place = f" ({where})" if where else ""
+            raise unsupported(f"parts of type {kind} are not supported{place}; only text")
+        case _:
+            place = f"parts of {where}" if where else "a part"
+            raise wrong(f'{place} must look like {{"type": "text", "text": "..."}}')
+
+
+def thoughts_of(content: object) -> str:
+    """The reasoning among the parts of a content; a redacted one is readable only for its author."""
+    parts = content if isinstance(content, list) else []
+    return "".join(_thought(part) for part in parts if isinstance(part, Mapping))
+
+
+def _thought(part: Mapping[Any, Any]) -> str:
+    match part:
+        case {"type": "thinking", "thinking": str(text)} | {"type": "reasoning", "text": str(text)}:
+            return valid_unicode(text)
+        case {"type": "thinking", "thinking": list(inner)}:
+            return text_of(inner)
+        case _:
+            return ""
+
+
+def _joined_parts(content: object) -> object:
+    """A list of parts as one string; null, which assistants send with tool calls, as none."""
+    return text_of(content) if isinstance(content, list) or content is None else content
 
 
 def _if_text(reasoning: object) -> object:

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from app.request import Tool, ToolCall, ToolUse
 from app.server.text_schemas import Strict, Text, wrong
@@ -14,7 +14,7 @@ from engine.errors import InvalidRequest
 
 NONE, REQUIRED = "none", "required"
 MOST = 128  # tools of a request, calls of a message
-Name = Annotated[str, StringConstraints(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+Name = Annotated[str, StringConstraints(pattern="^[a-zA-Z0-9_-]{1,128}$")]
 
 
 def checked_json(value: object) -> object:
@@ -28,14 +28,26 @@ def checked_json(value: object) -> object:
     return value
 
 
-def read_arguments(arguments: object) -> object:
-    """The object that OpenAI's clients send as a text of JSON."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            raise wrong(f"the arguments are not JSON: {error}") from error
-    return checked_json(arguments)
+def read_arguments(given: object) -> dict[str, Any]:
+    """The arguments of an earlier call, which clients send as an object or as a text of JSON.
+
+    Answers that were cut, and models of other servers, write what is no object: the text is kept.
+    """
+    try:
+        found = (
+            json.loads(given or "{}", parse_constant=_refuse) if isinstance(given, str) else given
+        )
+        checked_json(found)
+    except (ValueError, RecursionError):
+        found = given
+    if not isinstance(found, dict):
+        found = {} if found is None else {"arguments": found}
+    checked_json(found)
+    return found
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 class Function(Strict):
@@ -50,8 +62,15 @@ class Function(Strict):
 class ToolSpec(Strict):
     """The only kind of tool."""
 
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: Function
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nested(cls, tool: Any) -> Any:
+        """As chats send it; responses have the name one level higher."""
+        flat = isinstance(tool, dict) and "name" in tool and "function" not in tool
+        return {"function": tool} if flat else tool
 
     @property
     def tool(self) -> Tool:
@@ -63,16 +82,26 @@ class ToolSpec(Strict):
 class Called(Strict):
     """A function and what it was called with."""
 
-    name: Name
-    arguments: Annotated[dict[str, Any], BeforeValidator(read_arguments)]
+    name: Annotated[Text, StringConstraints(min_length=1)]
+    arguments: Annotated[dict[str, Any], BeforeValidator(read_arguments)] = Field(
+        default_factory=dict
+    )
 
 
 class CallSpec(Strict):
     """A call in an earlier answer."""
 
-    id: Text
-    type: Literal["function"] = "function"
+    id: Text = ""
     function: Called
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_any_kind(cls, call: Any) -> Any:
+        match call:
+            case {"type": "custom", "custom": {"name": name, "input": given}}:
+                return {**call, "function": {"name": name, "arguments": {"input": given}}}
+            case _:
+                return call
 
     @property
     def call(self) -> ToolCall:

@@ -33,8 +33,11 @@ def usage(completion: Completion) -> Body:
     }
 
 
-def summed_up(completions: Sequence[Completion]) -> Completion:
-    """The answers to one request as one: sums of counts, the prompt once, the longest of the times."""
+def summed_up(completions: Sequence[Completion], each: int | None = None) -> Completion:
+    """The answers to one request as one: sums of counts, a prompt once, the longest of the times.
+
+    ``each`` answers have the same prompt; None: all of them.
+    """
     if len(completions) == 1:
         return completions[0]
     stats = [one.stats for one in completions]
@@ -43,6 +46,8 @@ def summed_up(completions: Sequence[Completion]) -> Completion:
         name: sum(getattr(one, name) for one in stats)
         for name in ("emitted", "passes", "drafted", "accepted", "near_ties")
     }
+    for name in ("prompt_tokens", "cached_tokens"):
+        counts[name] = sum(getattr(one, name) for one in stats[:: each or len(stats)])
     seconds = {
         name: max(getattr(one, name) for one in stats)
         for name in ("prompt_seconds", "decode_seconds")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing_extensions import override
 
 from app.request import Message
+from app.text.conversation import one_call_each
 from app.text.harmony import format as harmony
 from app.text.harmony.calls import held_in_channels
 from app.text.harmony.detokenizer import HarmonyDetokenizer
@@ -118,7 +119,7 @@ class HarmonyFormat(AnswerFormat):
     @override
     def messages(self, messages: Sequence[Message]) -> list[Message]:
         found = [harmony.for_template(message) for message in messages]
-        return harmony.one_call_each(found) if self.calls_in_channels else found
+        return one_call_each(found) if self.calls_in_channels else found
 
     @override
     def complete(self, rendered: str, prefix: str, hide: Hide, *, thinks: bool) -> tuple[str, str]:

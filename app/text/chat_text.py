@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from app.request import AS_TAUGHT, THINKING, Message, Thinking, Tool, ToolUse, variables_for
 from app.text.answer_formats import AnswerFormat, HarmonyFormat, PlainFormat, ReasoningFormat
+from app.text.conversation import ConversationForm, with_ids
 from app.text.detokenizer import Detokenizer
 from app.text.harmony.format import HarmonyTokens, writes_calls
 from app.text.named_templates import NoTemplate, template_source
@@ -157,15 +158,9 @@ class ChatText:
         return form
 
     @cached_property
-    def _takes_system(self) -> bool:
-        """Whether the template writes a system message: some refuse one, some ignore it."""
-        secret = secrets.token_hex(8)
-        try:
-            return secret in self._template.render(
-                [Message("system", secret), Message("user", _QUESTIONS[0])]
-            )
-        except InvalidRequest:
-            return False
+    def _form(self) -> ConversationForm:
+        """How the template takes conversations."""
+        return ConversationForm(self._template.render)
 
     def encode_chat(
         self, messages: Sequence[Message], prefix: str = "", tools: Sequence[Tool] = ()
@@ -196,15 +191,14 @@ class ChatText:
         ``tools`` are described by the template, or else in words. Raises InvalidRequest.
         """
         mask = _Mask(self._control)
-        messages = self.format.messages(messages)
+        messages = self.format.messages(with_ids(messages))
         masked = [mask.masked(message) for message in messages]
         offered = [mask.masked_tool(tool) for tool in tools]
         has_tools = bool(tools) or any(each.calls or each.role == "tool" for each in messages)
         if has_tools and self._own_form is None and not self.calls_in_channels:
             masked, offered = tools_in_words(masked, offered), []
-        if masked and masked[0].role == "system" and not self._takes_system:
-            masked = _without_system(masked)
-        text = self._template.render(masked, offered, mask.within(variables))
+        fitted = self._form.fitted(masked, offers=bool(offered))
+        text = self._template.render(fitted, offered, mask.within(variables))
         return RenderedChat(self.format, self._vocabulary, mask, text)
 
     def encode_ahead(
@@ -269,6 +263,10 @@ class ChatText:
         """The bytes of one token: perhaps a part of a character; none of a control token."""
         return self._vocabulary.bytes.of(token)
 
+    def spelled(self, ids: Iterable[int]) -> str:
+        """The text of tokens, control tokens left out."""
+        return b"".join(map(self.token_bytes, ids)).decode(errors="replace")
+
     def decode(self, ids: Iterable[int]) -> str:
         """The tagged text of a whole answer."""
         stream = self.detokenizer()
@@ -303,15 +301,6 @@ class RenderedChat:
             typed = place % 2 == 1
             ids += self._vocabulary.encode_typed(part) if typed else self._vocabulary.encode(part)
         return Prompt(tuple(ids), opened)
-
-
-def _without_system(messages: Sequence[Message]) -> list[Message]:
-    """The system message becomes the start of the user's first message."""
-    system, *others = messages
-    if not others or others[0].role != "user":
-        return [replace(system, role="user"), *others]
-    first = replace(others[0], content=f"{system.content}\n\n{others[0].content}")
-    return [first, *others[1:]]
 
 
 class _Mask:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from app.request import CallDelta, Delta
 from app.text.detokenizer import StopFilter
 from app.text.reasoning.tags import Kind, Part, joined
-from app.text.tools.call_parser import ToolCallParser
+from app.text.tools.call_parser import Parsed, ToolCallParser
 from engine.request import Logprob
 
 
@@ -28,7 +28,7 @@ class OutputParser:
         self._stops, self._calls, self._typed = stops, calls, typed
         self._pending: deque[Part] = deque()
         self._reasoning, self._text, self._tagged = "", "", ""
-        self._new_calls: list[CallDelta] = []
+        self._new_calls: list[CallDelta] = [] if calls is None else calls.begun
         self._space = ""  # at the end of the reasoning so far
         self._reasoned = self._after_reasoning = False
         self._waiting, self._open, self._counted = 0, bool(opened), False
@@ -57,12 +57,12 @@ class OutputParser:
         self._count_token(parts)
         self._read(parts)
 
-    def end(self, parts: Sequence[Part]) -> None:
-        """Read the last parts, and release what was held back."""
+    def end(self, parts: Sequence[Part], *, cut: bool = False) -> None:
+        """Read the last parts, and release what was held back; ``cut`` as in ``ToolCallParser``."""
         self._read(parts)
         self._release(len(self._stops.end()))
         if self._calls is not None:
-            self._text += self._calls.end()
+            self._add(self._calls.end(cut=cut or self.stopped))
 
     def delta(
         self,
@@ -121,7 +121,9 @@ class OutputParser:
         if self._calls is None:
             self._text += text
             return
-        found = self._calls.feed(text)
+        self._add(self._calls.feed(text))
+
+    def _add(self, found: Parsed) -> None:
         self._text += found.text
         self._new_calls += found.calls
 

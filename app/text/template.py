@@ -1,10 +1,13 @@
 """The model's own chat template, rendered in Jinja's immutable sandbox."""
 
+import hashlib
 import json
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
@@ -34,7 +37,9 @@ REASONING_KEYS = (
 )  # the names that templates have for it
 _TAKES_REASONING = re.compile(r"reasoning_content|[.'\"](?:reasoning|thinking)\b")
 FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
-PROBE = [{"role": "user", "content": "Hello"}]
+PROBE_TEXT = "probetext"
+PROBE = [{"role": "user", "content": PROBE_TEXT}]
+_SHORT_ID = re.compile("[A-Za-z0-9]{9}")  # the only form that every template takes
 
 Plain = list[dict[str, Any]]  # messages, and tools, as templates see them
 
@@ -78,9 +83,24 @@ class ChatTemplate:
         """
         offered = [tool.described for tool in tools]
         try:
-            return self._render([*map(_plain, messages)], offered, dict(variables))
+            plain = [_plain(message, in_parts=self._takes_parts) for message in messages]
+            return self._render(plain, offered, dict(variables))
         except FAILURES as error:
             raise _refused(error) from error
+
+    @cached_property
+    def _takes_parts(self) -> bool:
+        """Whether the template shows a content only as a list of parts, and none that is a text."""
+        for in_parts in (False, True):
+            with suppress(*FAILURES):
+                asked = [_plain(Message("user", PROBE_TEXT), in_parts=in_parts)]
+                if PROBE_TEXT in self._render(asked, [], {}):
+                    return in_parts
+        return False
+
+
+class TemplateStopped(InvalidRequest):
+    """A template took more time or memory than any conversation needs."""
 
 
 class _Generation(Extension):
@@ -141,7 +161,7 @@ class _Distant:
                 return self._ask(messages, tools, more)
             except _Overstepped as error:
                 self._process = self._start()
-                raise InvalidRequest(
+                raise TemplateStopped(
                     f"the model's chat template was stopped: {error}; shorten the conversation or "
                     "choose another model"
                 ) from error
@@ -168,7 +188,7 @@ class _Distant:
 
 
 class _Overstepped(Exception):
-    """A template took more time or memory than any conversation needs."""
+    """The process of a template was stopped."""
 
 
 def _serve(connection: Connection, source: str, specials: dict[str, str]) -> None:
@@ -192,23 +212,30 @@ def _serve(connection: Connection, source: str, specials: dict[str, str]) -> Non
             connection.send((text, None))
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _plain(message: Message, *, in_parts: bool) -> dict[str, Any]:
     """A message as templates see it: keys only where there is something to say, since they ask."""
-    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    content = message.content
+    parts = [{"type": "text", "text": content}] if content else []
+    found: dict[str, Any] = {"role": message.role, "content": parts if in_parts else content}
     if message.calls:
         found["tool_calls"] = [
             {
-                "id": call.id,
+                "id": _short(call.id),
                 "type": "function",
                 "function": {"name": call.name, "arguments": dict(call.arguments)},
             }
             for call in message.calls
         ]
     if message.answers:
-        found["tool_call_id"] = message.answers
+        found["tool_call_id"] = _short(message.answers)
     if message.reasoning:
         found |= dict.fromkeys(REASONING_KEYS, message.reasoning)
     return found
+
+
+def _short(name: str) -> str:
+    """The id of a call in nine letters or digits, the same for the same id."""
+    return name if _SHORT_ID.fullmatch(name) else hashlib.sha256(name.encode()).hexdigest()[:9]
 
 
 def _refused(error: Exception) -> InvalidRequest:

@@ -226,7 +226,7 @@ class AcceptanceHead(EarlyStop):
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Load the head; raises InvalidRequest without one, ModelUnusable for a wrong one."""
         threshold = H.of(parts.options)
-        floor = None if threshold < 0 else TUNING.next_acceptance * (1 - threshold)
+        floor = None if threshold < 0 else TUNING.guess * (1 - threshold)
         super().__init__(parts, drafter, floor)
         self._judge = Judge(_head_for(parts))
 
@@ -267,4 +267,4 @@ class HeadStop:
         log = math.log(max(probability, TUNING.least_chance))
         self.survival *= self.policy.acceptance(self.state, log, self.kind)
         self.drafted += 1
-        return self.threshold.ends(TUNING.next_acceptance * self.survival, self.drafted)
+        return self.threshold.ends(TUNING.guess * self.survival, self.drafted)

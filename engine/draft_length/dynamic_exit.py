@@ -1,8 +1,7 @@
 """Dynamic exit (DEL, arXiv 2504.05598): which early layer drafts, and when its draft ends.
 
-After a pass the states of every layer are known, so one head product over them gives what each layer
-would have drafted ("shadow tokens", section 3.1). Decayed counts give each exit l its acceptance
-alpha_l, and before every round DEL maximises the tokens per layer run
+Decayed counts of shadow tokens give each exit l its acceptance alpha_l, and before every round DEL
+maximises the tokens per layer run
 
     TPL(l, d) = (1 - alpha_l^(d+1)) / (1 - alpha_l) / (d l + L)
 
@@ -12,33 +11,22 @@ is decided token by token, from the draft's own confidence. Differences to the p
 * The denominator is seconds of this machine, in the paper's units only until something is measured.
 * A draft grows while its next token is expected to bring more than its time is worth; the paper's
   threshold tau_l ignores the length of the draft and the cost of a token.
-* Where rows of a pass are free, the tokens of a chain get an exit's next likeliest tokens as siblings.
-* A request's counts have those of all requests as prior, and prompts count for little.
+* A request's counts have those of all requests as prior.
 * Layers are not looked at in every round ("traced"), since the head product takes time. Other rounds
-  learn from the exit that drafted. The gap between traces grows while the choice stays the same; while
-  decoding plainly it grows further, except for a few traces right after a good one.
-* A choice is kept for a few rounds.
+  learn from the exit that drafted. The gap between traces doubles until plain decoding becomes better
+  than drafting, or the other way round.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from engine.draft_length.exit_rules import Exit, ExitSiblings, ExitStop
-from engine.draft_length.exit_value import (
-    ExitChoice,
-    ExitCost,
-    ExitOdds,
-    RoundCost,
-    best_exit,
-    best_rate,
-)
-from engine.draft_length.shadow_tokens import Counts, bin_of, shadow_counts
+from engine.draft_length.exit_counts import ExitCounts, chain_counts, shadow_counts
+from engine.draft_length.exit_value import ExitChoice, ExitCost, best_exit
 from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import (
     Budget,
@@ -48,63 +36,54 @@ from engine.interfaces.drafter import (
     Outcome,
     StopRule,
 )
-from engine.interfaces.target import Capability
-from engine.request import Option
-from engine.speculation.tree import DraftTree
-
-UNITS = Option("units", "1: the paper's denominator", 0)
-CHAINS = Option("chains", "1: chains only, no trees", 0)
-TOO_DEEP = 1e9  # passes; the cost of an exit above the layers that stay in memory
 
 
 @dataclass
-class KeptChoice:
-    """A choice that drafts, and what it was made from; it is kept for some rounds."""
+class ExitStop:
+    """Ends a draft where one more token is expected to bring less than its time is worth.
 
-    choice: ExitChoice
-    known: Counts
-    cost: RoundCost
-    batch: int  # requests that shared the pass it was made for
-    rounds: int  # left
+    The chance of the whole draft is the product of the acceptance of its tokens' bins.
+    """
 
-    @cached_property
-    def exit(self) -> Exit:
-        """What is known of the exit."""
-        return Exit.of(self.known, self.choice.exit, self.known.caught)
+    known: ExitCounts
+    exit: int
+    prices: Sequence[float]  # expected tokens that drafting the n-th must bring, n from 1
+    probabilities: list[float] = field(default_factory=list)  # of the tokens, under the draft
+    reach: float = 1.0
 
-    @cached_property
-    def prices(self) -> Sequence[float]:
-        """Tokens that drafting the n-th must bring; empty if there is no room for the width now."""
-        costs = self.cost.wide(self.choice.width)[self.choice.exit - 1]
-        prices: list[float] = (self.choice.rate * np.diff(costs[np.isfinite(costs)])).tolist()
-        return prices
+    def drawn(self, probability: float) -> bool:
+        """Weigh the next token; a draft also ends after the last price."""
+        self.probabilities.append(probability)
+        self.reach *= self.known.acceptance(self.exit, probability)
+        drafted = len(self.probabilities)
+        if drafted >= len(self.prices):
+            return True
+        return self.reach * float(self.known.alpha[self.exit - 1]) <= self.prices[drafted]
 
-    def sibling_prices(self, most: int, drafted: int) -> np.ndarray:
-        """Tokens that 0, 1, .. siblings of a chain must bring, with at most ``most`` nodes in all."""
-        return self.choice.rate * self.cost.upto(most).siblings(self.choice.exit, drafted)
+    def fed(self, hidden: Tensor) -> bool:
+        """No draft model runs."""
+        return False
 
 
 @dataclass
 class ExitPool:
     """What all requests of one kind of sampling measured."""
 
-    counts: Counts
-    plain_gap: int = 1  # of the newest answer that ended
+    counts: ExitCounts
 
 
 class RequestExits:
     """What one request's layers are worth, and when they are traced next."""
 
     def __init__(self, pool: ExitPool) -> None:
-        """Nothing was measured; the first trace comes later if the last answer's came rarely."""
+        """Nothing was measured."""
         self.pool = pool
-        self.counts = Counts.empty(len(pool.counts.table))  # its own
+        self.counts = ExitCounts.empty(len(pool.counts.table))  # its own
         self.choice: ExitChoice | None = None  # of the last round; None: there was none to make
-        self.kept: KeptChoice | None = None
         self.stop: ExitStop | None = None
-        self.fresh: np.ndarray | None = None  # counts of the last round, if it was traced
-        self.gap = self.plain_gap = min(pool.plain_gap, TUNING.first_trace_gap)
-        self.followed = 0  # traces in a row after a good one while plain
+        self.looked: np.ndarray | None = None  # counts of the last round, if it was traced
+        self.gap = self.rest = 1  # rounds from a trace to the next, and while decoding plainly
+        self.followed = False  # whether the last trace only followed a good one
         self.since = 0  # rounds since the last trace
 
     @property
@@ -116,122 +95,84 @@ class RequestExits:
     def resting(self) -> bool:
         """Whether it decodes plainly and nothing was measured that could change that."""
         plain = self.choice is not None and self.choice.depth == 0
-        return plain and self.fresh is None and not self.due
+        return plain and self.looked is None and not self.due
 
     @property
-    def known(self) -> Counts:
+    def known(self) -> ExitCounts:
         """The best estimate of its exits."""
         return self.counts.with_pool(self.pool.counts)
 
-    def kept_choice(self, batch: int, depth: int) -> KeptChoice | None:
-        """The last choice, if it holds in this round too, in a pass of ``batch`` requests."""
-        last = self.kept
-        if last is None or last.rounds < 1 or self.fresh is not None:
-            return None
-        return last if last.batch == batch and last.choice.depth <= depth else None
-
-    def choose(self, known: Counts, cost: RoundCost) -> ExitChoice:
-        """The choice for a round of this cost; sets when the layers are traced next."""
-        odds = ExitOdds(known.alpha, known.caught)
-        choice = best_exit(odds, cost)
-        if self.fresh is not None and self.choice is not None:
-            unchanged = best_rate(self.choice.exit, odds, cost)
-            self.gap = self._next_gap(self.choice, choice, unchanged, self.fresh)
-        self.choice, self.fresh = choice, None
-        return choice
+    def choose(self, known: ExitCounts, cost: np.ndarray) -> ExitChoice:
+        """The choice for a round of this cost [E, D + 1]; sets when the layers are traced next."""
+        before, self.choice = self.choice, best_exit(known.alpha, cost)
+        drafts = self.choice.depth > 0
+        if before is not None and drafts != (before.depth > 0):
+            self.gap = self.rest = 1
+        elif self.looked is not None:
+            self._plan_trace(drafts=drafts, best=self.looked[self.choice.exit - 1])
+        self.looked = None
+        return self.choice
 
     def traced(self, fresh: np.ndarray) -> None:
-        """Counts [E, columns] of all layers in one round."""
-        self.counts = self.counts.after(fresh, TUNING.exit_memory)
-        self.pool.counts = self.pool.counts.after(fresh, TUNING.exit_pool_memory)
-        self.fresh, self.stop, self.since = fresh, None, 0
+        """All layers were looked at, counts [E, 2, bins]; what was known fades with every round."""
+        drafted = self.stop is not None
+        self._learn(fresh, 1 if drafted else self.since + 1)
+        self.looked, self.stop, self.since = fresh, None, 0
 
-    def untraced(self, tree: DraftTree, path: Sequence[int]) -> None:
-        """The exit's own tokens: a chain whose first ones were right, and its siblings."""
+    def untraced(self, accepted: int) -> None:
+        """The exit's own chain, whose first ``accepted`` tokens were right."""
         self.since += 1
-        if self.choice is None or self.stop is None or not self.stop.probabilities:
-            return
-        drafted = self.stop.probabilities
-        accepted = sum(0 < node <= len(drafted) for node in path)
-        fresh = np.zeros(TUNING.columns)
-        for place, confidence in enumerate(drafted[: accepted + 1]):
-            missed = int(place >= accepted)
-            fresh[missed * TUNING.bins + bin_of(confidence, TUNING.bins)] += 1.0
-        if accepted < len(drafted):
-            siblings = [node for node in tree.children[accepted] if node > len(drafted)]
-            found, compared = np.split(fresh[2 * TUNING.bins :], 2)
-            found[: len(siblings)] = [node == path[-1] for node in siblings]
-            compared[: len(siblings)] = 1.0
-        layer = self.choice.exit
-        self.counts = self.counts.after_exit(layer, fresh, TUNING.exit_memory)
-        self.pool.counts = self.pool.counts.after_exit(layer, fresh, TUNING.exit_pool_memory)
-        self.stop = None
+        stop, self.stop = self.stop, None
+        if stop is not None and stop.probabilities:
+            exits = len(self.counts.table)
+            self._learn(chain_counts(exits, stop.exit, stop.probabilities, accepted), 1)
 
-    def _next_gap(
-        self, before: ExitChoice, now: ExitChoice, unchanged: float, fresh: np.ndarray
-    ) -> int:
-        """Rounds to the next trace: more if nothing changed, 1 if plain decoding missed something.
+    def _learn(self, fresh: np.ndarray, rounds: int) -> None:
+        self.counts = self.counts.after(fresh, TUNING.request_memory**rounds)
+        self.pool.counts = self.pool.counts.after(fresh, TUNING.pool_memory**rounds)
 
-        ``unchanged`` is the rate of the exit before, as known now: a little more is no change.
-        """
-        if now.depth == 0:
-            counts = fresh[now.exit - 1, : 2 * TUNING.bins]
-            matches, misses = counts.reshape(2, TUNING.bins).sum(1)
-            if matches > misses and self.followed < TUNING.follow_traces:
-                self.followed += 1
-                return 1
-            self.followed = 0
-            self.plain_gap = min(2 * self.plain_gap, TUNING.plain_trace_gap)
-            return self.plain_gap
-        self.followed, self.plain_gap = 0, 1
-        if before.depth == 0:
-            return 1
-        settled = now.rate < TUNING.news * unchanged
-        return min(2 * self.gap, TUNING.trace_gap) if settled else max(1, self.gap // 2)
+    def _plan_trace(self, *, drafts: bool, best: np.ndarray) -> None:
+        """When to trace again; ``best`` [2, bins] is what was seen of the best exit."""
+        matches, misses = best.sum(1)
+        if drafts:
+            self.gap = min(2 * self.gap, TUNING.trace_gap)
+        elif matches > misses and not self.followed:  # look again, once
+            self.followed, self.gap = True, 1
+        else:
+            self.followed, self.rest = False, min(2 * self.rest, TUNING.longest_rest)
+            self.gap = self.rest
 
 
 class DynamicExit(DraftLength):
     """Exit layer and length per request and round; plain, with rare traced passes, where it loses."""
 
     stop_rules = frozenset({StopRule.CHANCES, StopRule.EXIT})
-    prompt_rows = TUNING.prompt_rows
-    options = (UNITS, CHAINS)
 
     def __init__(self, parts: DrafterResources, drafter: str) -> None:
         """Take the target, whose layers draft."""
         self._target = parts.target
-        paper = UNITS.of(parts.options) == 1
-        self._costs = ExitCost(parts.cost, self._target.layers, paper=paper)
-        self._deepest = self._target.layers
-        if parts.target.source is not None:
-            self._deepest = parts.target.source.whole
-        branches = Capability.TREE in parts.target.offers
-        self._chains = CHAINS.of(parts.options) == 1 or not branches
+        self._costs = ExitCost(parts.cost, self._target.layers)
+        # layers that do not stay in memory would be read for every drafted token
+        source = parts.target.source
+        self._deepest = self._target.layers if source is None else source.whole
         self._requests: dict[int, RequestExits] = {}
         self._pools: dict[tuple[bool, int], ExitPool] = {}  # by kind of sampling
-
-    @override
-    def prompt(self, context: Context, states: Tensor) -> None:
-        """Start from states [L, n, C] of the prompt, unless requests of its kind measured more."""
-        request = self._request(context)
-        if request.known.seen.any():
-            return
-        fresh = np.zeros_like(request.counts.table)
-        for part in self._parts(states):
-            logits = self._target.read(part)
-            fresh += shadow_counts(logits[:-1], logits[-1], context)
-        request.counts = Counts(TUNING.prompt_weight * fresh)
 
     @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
         """Each request on its own, as if all others of the pass drafted like it."""
         requests = [self._request(context) for context in batch]
-        most = TUNING.exit_longest
+        most = TUNING.longest_chain
         depths = [min(budget.depth, budget.nodes, most) for budget in longest]
-        pairs, size = list(zip(requests, depths, strict=True)), len(batch)
-        undecided = [d for r, d in pairs if not r.resting and r.kept_choice(size, d) is None]
-        cost = self._cost(batch, max(undecided)) if undecided else None
-        return [self._budget(r, d, cost, size) for r, d in pairs]
+        awake = [d for r, d in zip(requests, depths, strict=True) if d > 0 and not r.resting]
+        if not awake or self._target.layers < 2:
+            return [Budget(0, 0)] * len(batch)
+        cost = self._costs.table(batch, max(awake))
+        cost[self._deepest :, 1:] = np.inf
+        return [
+            Budget(0, 0) if d < 1 or r.resting else self._budget(r, cost[:, : d + 1])
+            for r, d in zip(requests, depths, strict=True)
+        ]
 
     @override
     def observe(self, outcomes: Sequence[Outcome]) -> None:
@@ -242,22 +183,20 @@ class DynamicExit(DraftLength):
             if outcome.scores is not None and outcome.scores.states is not None:
                 request.traced(self.shadows(outcome))
             else:
-                request.untraced(outcome.tree, outcome.verdict.path)
+                request.untraced(len(outcome.verdict.path) - 1)
 
     @override
     def forget(self, request: int) -> None:
         """What the request measured stays in its pool."""
-        ended = self._requests.pop(request, None)
-        if ended is not None:
-            ended.pool.plain_gap = ended.plain_gap
+        self._requests.pop(request, None)
 
     def shadows(self, outcome: Outcome) -> np.ndarray:
-        """Counts [E, columns] of a traced round, of the accepted path: there the context was right."""
+        """Counts [E, 2, bins] of a traced round, of the accepted path: there the context was right."""
         assert outcome.scores is not None
         assert outcome.scores.states is not None
         path = list(outcome.verdict.path)
         judged = outcome.scores.logits[path]
-        fresh = np.zeros((self._target.layers - 1, TUNING.columns))
+        fresh = np.zeros_like(ExitCounts.empty(self._target.layers - 1).table)
         at = 0
         for part in self._parts(outcome.scores.states[:-1, path]):
             rows = judged[at : at + part.shape[1]]
@@ -269,46 +208,20 @@ class DynamicExit(DraftLength):
         if context.request not in self._requests:
             kind = (context.draws, round(2 * context.sampling.temperature))
             if kind not in self._pools:
-                self._pools[kind] = ExitPool(Counts.empty(self._target.layers - 1))
+                self._pools[kind] = ExitPool(ExitCounts.empty(self._target.layers - 1))
             self._requests[context.request] = RequestExits(self._pools[kind])
         return self._requests[context.request]
 
-    def _cost(self, batch: Sequence[Context], depth: int) -> RoundCost:
-        found = self._costs.table(batch, depth).shallower(self._deepest, TOO_DEEP)
-        return RoundCost(found.chains) if self._chains else found
-
-    def _budget(
-        self, request: RequestExits, depth: int, cost: RoundCost | None, batch: int
-    ) -> Budget:
-        if depth < 1 or request.resting:
-            return Budget(0, 0)
-        last = request.kept_choice(batch, depth)
-        if last is not None:
-            last.rounds -= 1
-            return self._drafting(request, last, depth)
-        if cost is None or not len(cost.chains):
-            return Budget(0, 0)
+    def _budget(self, request: RequestExits, cost: np.ndarray) -> Budget:
         known = request.known
         if not known.seen.any():  # the drafter's usual exit gives the first counts
             return Budget(1, 1, trace=True)
-        here = cost.upto(depth)
-        choice, request.kept = request.choose(known, here), None
+        choice = request.choose(known, cost)
         if choice.depth == 0:
             return Budget(0, 0, trace=request.due)
-        request.kept = KeptChoice(choice, known, here, batch, TUNING.choice_rounds - 1)
-        return self._drafting(request, request.kept, depth)
-
-    def _drafting(self, request: RequestExits, last: KeptChoice, depth: int) -> Budget:
-        """A round of the exit that was chosen."""
-        stop = request.stop = ExitStop(last.exit, last.prices, last.choice.width)
-        siblings = None
-        if not self._chains:
-            prices = partial(last.sibling_prices, depth)
-            siblings = ExitSiblings(last.exit, stop.probabilities, prices)
-        return Budget(
-            depth, depth, stop=stop, siblings=siblings,
-            exit_layer=last.choice.exit, trace=request.due,
-        )  # fmt: skip
+        depth, prices = cost.shape[1] - 1, choice.rate * np.diff(cost[choice.exit - 1])
+        request.stop = ExitStop(known, choice.exit, prices.tolist())
+        return Budget(depth, depth, stop=request.stop, exit_layer=choice.exit, trace=request.due)
 
     def _parts(self, states: Tensor) -> Iterator[Tensor]:
         """States [L, n, C] in parts whose logits fit into memory; nearly always in one."""

@@ -16,14 +16,13 @@ where it ends (``engine.draft_length.stop_threshold``).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise, zip_longest
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from math import log2
 from typing import NamedTuple
 
 from typing_extensions import override
 
-from engine.draft_length.acceptance import DepthAcceptance, pooled, shrunk
 from engine.draft_length.stop_threshold import ConfidenceStop, StopThreshold
 from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import (
@@ -38,6 +37,55 @@ from engine.interfaces.drafter import (
 from engine.request import Prior
 from engine.statistics.decayed import Decayed
 from engine.statistics.pass_cost import DraftCost, PassCost
+from engine.statistics.tuning import TUNING as STATISTICS
+
+
+@dataclass
+class DepthAcceptance:
+    """Accepted tokens over evaluated ones at depths 1, 2, ..."""
+
+    memory: float  # weight of the past per evaluated token
+    counts: list[Decayed] = field(default_factory=list)
+
+    def note(self, accepted: int, *, refused: bool) -> None:
+        """One walk: the depths that it evaluated learn, the counts of deeper ones fade."""
+        evaluated = accepted + refused
+        while len(self.counts) < evaluated:
+            self.counts.append(Decayed())
+        for depth, counts in enumerate(self.counts, 1):
+            if depth <= evaluated:
+                counts.add(depth <= accepted, memory=self.memory)
+            else:
+                counts.fade(self.memory)
+
+    def at(self, depth: int) -> Decayed:
+        """Counts at a depth, 0 first; empty where nothing was evaluated."""
+        return self.counts[depth] if depth < len(self.counts) else Decayed()
+
+
+def pooled(pool: DepthAcceptance, count: int) -> list[float]:
+    """Acceptance of all requests at depths 1..count; an unknown depth is like the one before it."""
+    found, guess = [], TUNING.guess
+    for depth in range(count):
+        guess = pool.at(depth).share(guess, TUNING.guess_weight)
+        found.append(min(guess, TUNING.max_acceptance))
+    return found
+
+
+def shrunk(own: DepthAcceptance, pool: Sequence[float]) -> list[float]:
+    """One request's acceptance at the depths of ``pool``, with the pool's as prior.
+
+    Few tokens say little, and the best of many noisy estimates looks better than it is. What the
+    request's shallower depths did better or worse than the pool, its deeper ones are expected to do.
+    """
+    found, difference = [], 0.0
+    for depth, usual in enumerate(pool):
+        rate = min(max(usual + difference, 0.0), TUNING.max_acceptance)
+        if depth < len(own.counts):
+            rate = own.counts[depth].share(rate, TUNING.pool_weight)
+        difference = rate - usual
+        found.append(min(rate, TUNING.max_acceptance))
+    return found
 
 
 class _Request:
@@ -45,38 +93,23 @@ class _Request:
 
     def __init__(self, prior: Prior | None) -> None:
         """Start from what earlier sessions measured."""
-        self.depths = DepthAcceptance(TUNING.request_memory)
-        self.history = _history(prior)  # acceptance by depth in earlier sessions
+        self.acceptance = DepthAcceptance(TUNING.request_memory, _history(prior))
         self.sizes: dict[int, Decayed] = {}  # doublings -> accepted tokens per tree
-        weight = TUNING.tree_guess_weight
+        weight = TUNING.guess_weight
         self.tree_scale = Decayed(weight, weight)  # accepted tokens over those that were guessed
         self.length = 0  # of the last budget
         self.drafts = 0
         self.plain = 0  # plain passes since the last draft
-        self.wait = TUNING.first_probe
+        self.wait = TUNING.first_rest
 
     def tree_gain(self, doublings: int) -> float:
         """Expected accepted tokens of a tree of 2^doublings nodes."""
         guess = self.tree_scale.share() * TUNING.tree_gain * (doublings + 1)
-        return self.sizes.get(doublings, Decayed()).share(guess, TUNING.tree_guess_weight)
-
-    def note(self, accepted: int, *, refused: bool) -> None:
-        """One walk; what earlier sessions measured counts for less from then on."""
-        self.depths.note(accepted, refused=refused)
-        for past in self.history:
-            past.fade(TUNING.history_memory)
-
-    @property
-    def acceptance(self) -> DepthAcceptance:
-        """By depth: this request's counts with what is left of earlier sessions'."""
-        if not self.history:
-            return self.depths
-        both = zip_longest(self.depths.counts, self.history, fillvalue=Decayed())
-        return DepthAcceptance(self.depths.memory, [own + past for own, past in both])
+        return self.sizes.get(doublings, Decayed()).share(guess, TUNING.guess_weight)
 
     def note_tree(self, nodes: int, accepted: int) -> None:
         """One tree that was verified."""
-        doublings, memory = round(log2(nodes)), TUNING.tree_memory
+        doublings, memory = round(log2(nodes)), TUNING.request_memory
         guess = TUNING.tree_gain * (doublings + 1)
         self.tree_scale.add(accepted / guess, memory=memory)
         self.sizes.setdefault(doublings, Decayed()).add(accepted, memory=memory)
@@ -88,27 +121,6 @@ class Offer(NamedTuple):
     rows: int
     steps: int  # total draft steps once this is admitted
     gain: float
-
-
-@dataclass
-class _KeptDecision:
-    """A decision about one batch; made twice in a row, it is kept for some rounds."""
-
-    rounds: int
-    batch: tuple[int, ...] = ()
-    left: int = 0
-
-    def holds(self, batch: tuple[int, ...]) -> bool:
-        """Whether it need not be made again in this round."""
-        if self.batch != batch or self.left == 0:
-            return False
-        self.left -= 1
-        return True
-
-    def note(self, batch: tuple[int, ...], *, made: bool) -> None:
-        """It was made, or the opposite was."""
-        self.left = self.rounds if made and self.batch == batch else 0
-        self.batch = batch if made else ()
 
 
 class Goodput(DraftLength):
@@ -123,8 +135,6 @@ class Goodput(DraftLength):
         self._pool = DepthAcceptance(TUNING.pool_memory)
         self._requests: dict[int, _Request] = {}
         self._rate = 0.0  # tokens per second of the last allocation
-        self._all_draft = _KeptDecision(TUNING.switch_rounds)
-        self._none_drafts = _KeptDecision(TUNING.switch_rounds)
 
     @override
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
@@ -140,7 +150,7 @@ class Goodput(DraftLength):
         stop: Callable[[Context, StopThreshold], Stop],
     ) -> list[Budget]:
         """The longest chains for requests that draft, each with a ``stop`` of its own."""
-        drafting = self._drafting(batch, longest)
+        drafting = [budget.depth > 0 for budget in self._allocate(batch, longest)]
         if not any(drafting):
             return [Budget(0, 0)] * len(batch)
         reach = max(budget.depth for budget in longest)
@@ -166,42 +176,15 @@ class Goodput(DraftLength):
         """Drop the request's acceptance; the costs stay, and its part in the pool."""
         self._requests.pop(request, None)
 
-    def _drafting(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[bool]:
-        """Whether each request drafts at all; a first yes may be a probe and is not kept."""
-        numbers = tuple([context.request for context in batch])
-        if self._all_draft.holds(numbers):
-            return [True] * len(batch)
-        most = TUNING.switch_length
-        short = [Budget(min(b.depth, most), min(b.nodes, most)) for b in longest]
-        drafting = [budget.depth > 0 for budget in self._allocate(batch, short)]
-        self._all_draft.note(numbers, made=all(drafting))
-        return drafting
-
     def _allocate(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:
-        """The best allocation for the whole batch under the present measurements.
-
-        While nothing drafts, nothing is learnt, so that decision is kept for some rounds: asking
-        takes a tenth of a pass of a millisecond.
-        """
-        numbers = tuple([context.request for context in batch])
+        """The best allocation for the whole batch, and a probe where nothing paid for long enough."""
         requests = [self._request(context) for context in batch]
-        due = any(request.plain >= request.wait for request in requests)
-        if not due and self._none_drafts.holds(numbers):
-            return [Budget(0, 0)] * len(batch)
-        budgets = self._best(batch, longest, requests)
-        self._none_drafts.note(numbers, made=not any(budget.nodes for budget in budgets))
-        return budgets
-
-    def _best(
-        self, batch: Sequence[Context], longest: Sequence[Budget], requests: Sequence[_Request]
-    ) -> list[Budget]:
-        """What pays, and a probe where nothing did for long enough."""
         pool = pooled(self._pool, max(budget.depth for budget in longest))
         offers = [_offers(r, b, pool) for r, b in zip(requests, longest, strict=True)]
         context = sum(len(c.ids) for c in batch)
         admitted, rate, rows = admit(offers, self._cost, self._draft, context)
         self._rate = rate
-        floor = min(rate * self._row_seconds(rows, context), TUNING.most_probability)
+        floor = min(rate * self._row_seconds(rows, context), TUNING.max_acceptance)
         probe = TUNING.probe_length
         if len(batch) > 1:  # a probe takes no draft steps of its own
             probe = max(1, min(probe, *admitted))
@@ -215,9 +198,8 @@ class Goodput(DraftLength):
             speedup = rate * self._cost.seconds(len(batch), context) / len(batch)
             widest = max(budget.nodes for budget in longest)
             prices = self._cost.prices(max(1.0, speedup), widest, len(batch), context)
-            floor = TUNING.least_probability
             pairs = zip(budgets, longest, strict=True)
-            return [_priced(budget, most, prices, floor) for budget, most in pairs]
+            return [_priced(budget, most, prices) for budget, most in pairs]
         return budgets
 
     def _threshold(self, requests: int, drafting: int, longest: int) -> StopThreshold:
@@ -225,8 +207,7 @@ class Goodput(DraftLength):
         widths = range(2 * requests, (longest + 2) * requests + 1, requests)
         seconds = self._cost.each(widths)
         rows = [(more - less) / requests for less, more in pairwise(seconds)]
-        least = TUNING.least_floor
-        return StopThreshold(self._rate, rows, self._draft.parts(), drafting, least)
+        return StopThreshold(self._rate, rows, self._draft.parts(), drafting)
 
     def _request(self, context: Context) -> _Request:
         if context.request not in self._requests:
@@ -242,7 +223,7 @@ class Goodput(DraftLength):
         request.plain = 0
         request.drafts += 1
         refused = bool(tree.children[path[-1]])
-        request.note(len(path) - 1, refused=refused)
+        request.acceptance.note(len(path) - 1, refused=refused)
         self._pool.note(len(path) - 1, refused=refused)
         if not tree.is_chain:
             request.note_tree(tree.drafted, len(path) - 1)
@@ -309,15 +290,13 @@ def _widths(
 
 
 def _history(prior: Prior | None) -> list[Decayed]:
-    """Acceptance by depth in earlier sessions, limited in weight, neither certain nor hopeless."""
+    """Acceptance by depth in earlier sessions, limited in weight."""
     found: list[Decayed] = []
-    lowest, highest = TUNING.history_range
     for evaluated, accepted in prior.depths if prior else ():
         if evaluated <= 0:
             break
-        weight = min(evaluated, TUNING.history_weight)
-        share = min(max(accepted / evaluated, lowest), highest)
-        found.append(Decayed(weight * share, weight))
+        weight = min(evaluated, STATISTICS.prior_weight)
+        found.append(Decayed(weight * accepted / evaluated, weight))
     return found
 
 
@@ -350,9 +329,9 @@ def _offers(request: _Request, longest: Budget, pool: Sequence[float]) -> list[O
 def _length(request: _Request, longest: Budget, admitted: int, probe: int) -> int:
     """The offers that were admitted; now and then those of a probe if none were."""
     if admitted:
-        request.wait = TUNING.first_probe
+        request.wait = TUNING.first_rest
     elif request.plain >= request.wait and longest.depth > 0:
-        request.wait = min(2 * request.wait, TUNING.last_probe)
+        request.wait = min(2 * request.wait, TUNING.longest_rest)
         admitted = min(probe, longest.depth)
     request.length = admitted
     return admitted
@@ -366,9 +345,10 @@ def _budget(longest: Budget, length: int, least: int, floor: float) -> Budget:
     return Budget(min(longest.depth, nodes), nodes, floor=floor)
 
 
-def _priced(budget: Budget, longest: Budget, prices: tuple[float, ...], floor: float) -> Budget:
+def _priced(budget: Budget, longest: Budget, prices: tuple[float, ...]) -> Budget:
     """As many nodes as are worth their rows, if any were admitted."""
     if not budget.nodes or not _is_tree(longest):
         return budget
-    floor = max(budget.floor, floor)
+    # where rows are free, a node still takes draft time
+    floor = max(budget.floor, TUNING.least_floor)
     return Budget(longest.depth, longest.nodes, floor=floor, prices=prices)

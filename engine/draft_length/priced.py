@@ -55,7 +55,7 @@ class Priced(DraftLength):
             plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
             seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
             speedup = self._speedup(outcome.context)
-            speedup.count(len(outcome.verdict.path), seconds / plain, TUNING.price_memory)
+            speedup.count(len(outcome.verdict.path), seconds / plain, TUNING.request_memory)
 
     @override
     def forget(self, request: int) -> None:
@@ -66,6 +66,6 @@ class Priced(DraftLength):
         """The request's, which starts as earlier sessions ended, or as plain decoding."""
         if context.request not in self._speedups:
             found = speedup_from_prior(context.priors.get(self._drafter)) or Speedup()
-            known, weight = max(1.0, found.value), TUNING.price_prior_weight
+            known, weight = max(1.0, found.value), TUNING.pool_weight
             self._speedups[context.request] = Speedup().with_prior(known, weight)
         return self._speedups[context.request]

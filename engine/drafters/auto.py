@@ -8,8 +8,8 @@ from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources
 from engine.request import PLAIN, DrafterRun
 from engine.selection.arm_speedups import ArmSpeedups, RequestState
 from engine.selection.ngram_proposals import NgramProposals, ProposalRequest
-from engine.selection.tuning import TUNING
 from engine.speculation.tree import DraftTree, single
+from engine.statistics.tuning import TUNING
 
 
 class Auto(Drafter):

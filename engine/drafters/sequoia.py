@@ -18,10 +18,11 @@ from engine.drafting.tree_shape import OptimalTree, uniform
 from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.interfaces.target import Capability
-from engine.request import Option, Prior, SamplingParams
+from engine.request import Option, Prior
 from engine.speculation.sampling import probabilities
 from engine.speculation.tree import DraftTree
 from engine.statistics.pass_cost import LinearFit
+from engine.statistics.tuning import TUNING as STATISTICS
 
 NAME = "sequoia"
 WIDTH = TUNING.ranks
@@ -29,11 +30,8 @@ WIDTH = TUNING.ranks
 # finds for its pairs; these numbers lie between pocket's at temperatures 0.6 and 1.
 DEFAULT = (0.64, *(0.12 * (rank - 1) ** -1.3 for rank in range(2, WIDTH + 1)))
 DEFAULT_WEIGHT = 8.0  # nodes that it counts for
-HISTORY_WEIGHT = 64.0  # most nodes that earlier sessions count for
 FORGETTING = 0.995  # weight of the past per measured node
-WARM_T = 0.8  # temperatures up to this are one class, hotter ones another
 MOVED = 0.05  # share of its mass that an acceptance moves before shapes are computed anew
-EAGER_NODES, LAZY_ROUNDS = 128, 4  # so many nodes are measured at once, then every so many rounds
 INNER = 0.6  # share of an optimal tree's nodes that have children, hence are fed to the draft
 ASKED = 4  # rounds that a size is believed for: looking for it takes 0.3 ms
 STATIC = Option("static", "1: the shape is fixed before the draft, as in the paper", 0)
@@ -60,8 +58,6 @@ class _Class:
     ranks: int  # no more children than the vocabulary has tokens
     odds: AcceptanceModel = field(default_factory=AcceptanceModel)
     plan: OptimalTree | None = None  # for an acceptance that has hardly moved since
-    nodes: int = 0  # measured since the engine was built
-    rounds: int = 0
     size: _Size | None = None  # the newest
 
     def planned(self, nodes: int, depth: int) -> OptimalTree:
@@ -75,11 +71,6 @@ class _Class:
             nodes, depth = max(nodes, known.nodes), max(depth, known.depth)
         self.plan = OptimalTree(shares.tolist(), nodes, depth)
         return self.plan
-
-    def due(self) -> bool:
-        """Whether this round is measured: all at first, later some, since it costs a little."""
-        self.rounds += 1
-        return self.nodes < EAGER_NODES or self.rounds % LAZY_ROUNDS == 0
 
 
 class Sequoia(ModelDrafter):
@@ -156,7 +147,7 @@ class Sequoia(ModelDrafter):
         return tuple(own.shares[: own.measured].tolist()), own.nodes
 
     def _class(self, context: Context) -> _Class:
-        key = (context.draws, _band(context.sampling))
+        key = (context.draws, round(2 * context.sampling.temperature))
         if key not in self._classes:
             self._classes[key] = _Class(_started(context.priors.get(NAME)), self._ranks)
         return self._classes[key]
@@ -239,7 +230,7 @@ class Sequoia(ModelDrafter):
         """Chance of every rank at the nodes that the walk reached: same context for p and q."""
         tree, known = outcome.tree, self._class(outcome.context)
         nodes = [node for node in outcome.verdict.path if tree.children[node]]
-        if not nodes or not known.due():
+        if not nodes:
             return
         p = probabilities(logits[nodes], outcome.context.sampling)
         # equal draws with replacement left out, what remains is a draw without
@@ -254,14 +245,8 @@ class Sequoia(ModelDrafter):
         known.evidence.add(found)
         for node, *measured in zip(nodes, found.tolist(), ranks.judged.tolist(), strict=True):
             known.odds.learn(grown.hints(node), *measured)
-        known.nodes += len(nodes)
         if outcome.context.request in self._own:
             self._own[outcome.context.request].add(found)
-
-
-def _band(sampling: SamplingParams) -> int:
-    """Class of temperature: greedy, warm, hot."""
-    return 0 if sampling.greedy else 1 if sampling.temperature <= WARM_T else 2
 
 
 def _started(prior: Prior | None) -> RankEvidence:
@@ -271,5 +256,5 @@ def _started(prior: Prior | None) -> RankEvidence:
     if prior is not None and prior.shares and prior.share_weight > 0:
         measured = min(len(prior.shares), WIDTH)
         shares[:measured] = prior.shares[:measured]
-        trials[:measured] += min(prior.share_weight, HISTORY_WEIGHT)
+        trials[:measured] += min(prior.share_weight, STATISTICS.prior_weight)
     return RankEvidence.believed(shares.tolist(), trials.tolist(), FORGETTING)

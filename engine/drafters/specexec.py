@@ -27,9 +27,7 @@ BRANCH = Option("branch", "children of one node; 0: a quarter of the tree", 0, 0
 CROWDED = 4  # budgets' worth of nodes that a search holds before it drops what fell out
 # Of a wave's probability so much becomes its gain; first waves of the bundled pair: 0.35 to 0.85.
 HARVEST = 0.5
-# Passes of a row: as long as a wider pass costs no more, a larger tree is considered.
-FLAT = 2.0
-WIDE, DEEP, MOST_NODES = 64, 32, 2048  # rows that mark a streamed model; its trees
+DEEP, MOST_NODES = 32, 2048  # the largest tree for a streamed model
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +191,7 @@ class SpecExec(ModelDrafter):
         """Take the draft model; W is 8 to 128 and K 16 to 64 where the options do not set them."""
         super().__init__(parts)
         self._target_cost, self._wave_cost = parts.cost, DraftCost()
-        self.max_draft = _largest(self.max_draft, parts.cost.flat(FLAT))
+        self.max_draft = _largest(self.max_draft, parts.cost.hidden)
         self._wave = int(WAVE.of(parts.options))
         self._branch = int(BRANCH.of(parts.options))
         self._waves = int(WAVES.of(parts.options))
@@ -285,9 +283,9 @@ def _numpy(values: Tensor) -> np.ndarray:
     return values.cpu().numpy()
 
 
-def _largest(usual: Budget, rows: int) -> Budget:
-    """The largest tree: where reading the weights hides the rows, as many as the flat part has.
+def _largest(usual: Budget, hidden: int) -> Budget:
+    """The largest tree: as many nodes as rows that reading the weights hides.
 
     Section 4.1: with weights that are streamed a pass of hundreds of rows costs what one row does.
     """
-    return usual if rows <= WIDE else Budget(DEEP, min(rows - 1, MOST_NODES))
+    return usual if hidden <= usual.nodes else Budget(DEEP, min(hidden - 1, MOST_NODES))

@@ -1,15 +1,12 @@
 """One request's chain while it grows token by token, whatever model proposes the tokens."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.interfaces.drafter import Budget, Context
 from engine.speculation.sampling import probabilities
-from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree, chain
 
 
@@ -24,7 +21,6 @@ class ChainDraft:
     _probs: dict[int, Tensor] = field(
         default_factory=dict
     )  # node -> [V], what its child was drawn from
-    _rows: list[Tensor] = field(default_factory=list)  # [V], logits that tokens were chosen from
 
     def __post_init__(self) -> None:
         """Start at the newest committed token."""
@@ -40,8 +36,6 @@ class ChainDraft:
         """Append a token of these logits [V]: the likeliest, or a sample."""
         token, probability = self._next(logits)
         self.tokens.append(token)
-        if self.budget.siblings is not None and not self.context.draws:
-            self._rows.append(logits)
         stop = self.budget.stop
         self.ended = (
             self.newest >= self.budget.depth
@@ -55,34 +49,8 @@ class ChainDraft:
         return not self.ended
 
     def tree(self) -> DraftTree:
-        """The chain, followed by the siblings of its tokens."""
-        tree = chain(self.tokens, self._probs or None)
-        if self.budget.siblings is None or self.newest == 0:
-            return tree
-        counts = self.budget.siblings.beside(self.newest)
-        siblings = self._drawn(counts) if self.context.draws else self._chosen(counts)
-        tokens = tuple(token for found in siblings for token in found)
-        parents = tuple(parent for parent, found in enumerate(siblings) for _ in found)
-        return replace(tree, tokens=tree.tokens + tokens, parents=tree.parents + parents)
-
-    def _chosen(self, counts: Sequence[int]) -> list[list[int]]:
-        """After each node: the likeliest tokens except the chain's own."""
-        most = min(max(counts) + 1, len(self._rows[0]))
-        if most < 2:
-            return []
-        ranked = top_k(torch.stack(self._rows), most).indices.tolist()
-        pairs = zip(ranked, self.tokens[1:], counts, strict=True)
-        return [[t for t in row if t != own][:count] for row, own, count in pairs]
-
-    def _drawn(self, counts: Sequence[int]) -> list[list[int]]:
-        """After each node: the next draws without replacement; fewer where the mass runs out."""
-        found: list[list[int]] = []
-        for parent, count in enumerate(counts):
-            rest = self._probs[parent].clone()
-            rest[self.tokens[parent + 1]] = 0
-            drawn = self.context.rng.draw_distinct(rest, count) if count and rest.any() else []
-            found.append(drawn)
-        return found
+        """The chain."""
+        return chain(self.tokens, self._probs or None)
 
     def _next(self, logits: Tensor) -> tuple[int, float]:
         """A token and its probability."""

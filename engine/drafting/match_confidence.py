@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from engine.drafting.tuning import TUNING
 from engine.request import Prior
 from engine.statistics.decayed import Decayed
+from engine.statistics.tuning import TUNING as STATISTICS
 
 
 class MatchConfidence:
@@ -49,7 +50,7 @@ class MatchConfidence:
             return
         if any(counts.trials for counts in self._counts):
             return
-        weight = min(prior.share_weight, TUNING.match_prior_weight)
+        weight = min(prior.share_weight, STATISTICS.prior_weight)
         pairs = zip(prior.shares[: self._kinds], prior.shares[self._kinds :], strict=True)
         self._counts = [Decayed(weight * hit, weight * hit + weight * miss) for hit, miss in pairs]
         self.renew()

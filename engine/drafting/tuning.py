@@ -19,7 +19,6 @@ class Tuning:
     longest_match: int = 24  # tokens; longer matches are not distinguished
     match_memory: float = 0.99  # per evaluated token
     match_guess_weight: float = 4.0  # evaluated tokens that the first guess counts for
-    match_prior_weight: float = 48.0  # most evaluated tokens that earlier sessions count for
     max_confidence: float = 0.995  # below 1, so that probabilities fall strictly along a path
     grams: tuple[int, ...] = (8, 3, 1)  # lengths of suffixes that are looked up, longest first
     newest: int = 4  # places that are kept of each suffix; 8 were no better and took longer

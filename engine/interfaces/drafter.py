@@ -72,18 +72,6 @@ class Stop(Protocol):
         ...
 
 
-class Siblings(Protocol):
-    """Hangs further candidates beside a chain's tokens: a path that misses the chain may end there."""
-
-    def beside(self, drafted: int) -> Sequence[int]:
-        """How many candidates beside its own each of the ``drafted`` tokens of the chain gets.
-
-        May follow from what ``Stop.drawn`` was told: of a candidate that is refused, what is drawn in its
-        place has the right law whether there is none or many (tests/engine/drafting/test_chain_draft.py).
-        """
-        ...
-
-
 class StopRule(StrEnum):
     """What drafts may end by, besides depth and nodes: length policies set it, some drafters follow it."""
 
@@ -115,7 +103,6 @@ class Budget:
     pace: float = 1.0  # what prices are multiplied by
     cheapest: float = 0.0  # least price of a row among ``prices``
     stop: Stop | None = None  # fresh for every draft
-    siblings: Siblings | None = None  # likewise, of chains; within ``nodes``
     exit_layer: int | None = None  # early exit only; None: the drafter's own
     trace: bool = False  # the policy wants ``Scores.states`` of this round
 
@@ -292,13 +279,9 @@ class DraftLength(ABC):
 
     options: ClassVar[tuple[Option, ...]] = ()
     stop_rules: ClassVar[frozenset[StopRule]] = frozenset()  # a drafter must follow all of them
-    prompt_rows: ClassVar[int] = 0  # last rows of a prompt whose states it wants; 0: none
 
     def __init__(self, resources: "DrafterResources", drafter: str) -> None:  # noqa: B027
         """Take what it measures by."""
-
-    def prompt(self, context: Context, states: Tensor) -> None:  # noqa: B027 - nothing is wanted
-        """States [L, n, C] of the last rows of the prompt; only called if ``prompt_rows``."""
 
     @abstractmethod
     def budgets(self, batch: Sequence[Context], longest: Sequence[Budget]) -> list[Budget]:

@@ -120,11 +120,8 @@ class Target(ABC):
         """Committed tokens whose keys are cached."""
 
     @abstractmethod
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        """Commit tokens without verifying them: a prompt chunk.
-
-        With ``trace``, returns the states [L, n, C] of the last rows, at most ``trace`` of them.
-        """
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
+        """Commit tokens without verifying them: a prompt chunk."""
 
     @abstractmethod
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:

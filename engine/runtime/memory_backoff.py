@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from torch import Tensor
-
 from engine.errors import OutOfMemory
 from engine.interfaces.target import Scores, Target
 from engine.speculation.tree import DraftTree
@@ -49,21 +47,18 @@ class MemoryBackoff:
             found += self._within(slots[at : at + size], trees[at : at + size])
         return found
 
-    def feed(self, slot: int, tokens: Sequence[int], trace: int) -> Tensor | None:
-        """Commit the first tokens of a prompt chunk; their states if traced and it was all of them.
-
-        Raises OutOfMemory when not even one token fits.
-        """
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
+        """Commit the first tokens of a prompt chunk; raises OutOfMemory when not even one token fits."""
         held = self._target.length(slot)
         while True:
             part = tokens[: self.chunk]
             try:
-                states = self._target.feed(slot, part, trace if len(part) == len(tokens) else 0)
+                self._target.feed(slot, part)
             except OutOfMemory as error:
                 self._target.crop(slot, held)
                 self._shorten(error, len(part))
             else:
-                return states
+                return
 
     def drafted_too_much(self, nodes: int) -> None:
         """A draft of so many nodes did not fit: the next ones are half as large."""

@@ -1,13 +1,18 @@
 """Reads prompts chunk by chunk, and stops in the middle of one whose request was cancelled."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from engine.errors import Aborted, OutOfMemory
 from engine.interfaces.target import SHARED, Scores
+from engine.request import Echo, Event
 from engine.runtime.components import EngineComponents
 from engine.runtime.memory_backoff import PROMPT_CHUNK, MemoryBackoff
 from engine.runtime.scheduler import RunningRequest, Scheduler
+from engine.runtime.step import log_probabilities
+from engine.speculation.tree import DraftTree
+
+ECHO_CHUNK = 32  # tokens whose logits are kept at once: 262k words take 32 MiB
 
 
 class PromptReader:
@@ -51,23 +56,39 @@ class PromptReader:
         found = None
         if self.unread(running):
             read = self._last if self._ends_with(running, at) else self._feed
+            read = self._score if running.request.echo else read
             with self.reading(running):
                 found = read(running, at)
         running.prompt_seconds += self._clock() - started
         return found
+
+    def echo(self, running: RunningRequest) -> list[tuple[int, Event]]:
+        """The prompt's log probabilities, where they were asked for and all of it has been read."""
+        if not running.request.echo or running.emitted or self.unread(running):
+            return []
+        return [(running.id, Echo(tuple(running.echo)))]
 
     def read_ahead(self, running: RunningRequest) -> bool:
         """The next chunk in the draft model's cache; whether there is more."""
         with self.reading(running):
             return running.drafter.prefill(running.context)
 
-    def _feed(self, running: RunningRequest, at: int) -> Scores | None:
+    def _feed(self, running: RunningRequest, at: int) -> None:
         """Up to the token before the last one, which is the root of the first tree."""
         chunk = running.ids[at : min(at + PROMPT_CHUNK, len(running.ids) - 1)]
-        length, last = running.length, at + len(chunk) == len(running.ids) - 1
-        states = self._backoff.feed(running.slot, chunk, length.prompt_rows if last else 0)
-        if states is not None:
-            length.prompt(running.context, states)
+        self._backoff.feed(running.slot, chunk)
+
+    def _score(self, running: RunningRequest, at: int) -> Scores | None:
+        """Rows with their logits, up to the last token: what each says of the token after it."""
+        most = max(1, min(ECHO_CHUNK, self._target.max_rows))
+        [found] = self._backoff.score([running.slot], [_chain(running.ids[at:-1][:most])])
+        if found.scores is None:
+            raise found.refused or AssertionError("what was not scored was refused")
+        read = len(found.tree)
+        self._target.commit(running.slot, [*range(read)])
+        del running.echo[at:]  # of a prompt that is read again
+        after, likeliest = running.ids[at + 1 : at + 1 + read], running.request.logprobs or 0
+        running.echo += log_probabilities(found.scores.logits, after, likeliest)
         return None
 
     def _ends_with(self, running: RunningRequest, at: int) -> bool:
@@ -87,7 +108,7 @@ class PromptReader:
 
         Several answers to one question run at once, and agents begin all prompts with one long text.
         """
-        if running.request.cold or not self._target.can_share:
+        if running.request.cold or running.request.echo or not self._target.can_share:
             return
         source, known = self._scheduler.reader(running, self._target.length)
         if known - running.cached < SHARED:
@@ -95,3 +116,8 @@ class PromptReader:
         with suppress(OutOfMemory):  # then it is read
             self._target.share(source, running.slot, known)
             running.cached = self._target.length(running.slot)  # none where no cells were left
+
+
+def _chain(tokens: Sequence[int]) -> DraftTree:
+    """A chunk of a prompt as a chain of rows."""
+    return DraftTree(tuple(tokens), tuple(range(-1, len(tokens) - 1)))

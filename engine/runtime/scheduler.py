@@ -7,7 +7,7 @@ from functools import cached_property
 
 from engine.drafting.tuning import TUNING
 from engine.interfaces.drafter import Context, Drafter, DraftLength, Outcome
-from engine.request import DepthCount, DrafterRun, GenerationRequest, Prior, Stats, summed
+from engine.request import DepthCount, DrafterRun, GenerationRequest, Logprob, Prior, Stats, summed
 from engine.runtime.components import CacheCapacity
 from engine.speculation.common_prefix import common_prefix
 from engine.speculation.grammar_mask import GrammarMatcher
@@ -79,6 +79,7 @@ class RunningRequest:
     verify_seconds: float = 0.0  # of them, after the drafts
     idle_verify_seconds: float = 0.0  # what these take on an idle machine
     cancelled: bool = False
+    echo: list[Logprob] = field(default_factory=list)  # of the prompt's tokens but the first
 
     @cached_property
     def context(self) -> Context:
@@ -182,6 +183,7 @@ class Scheduler:
             if one.request.cold:
                 self.cool()
             one.slot, one.cached = self._choose(one)
+            one.cached = 0 if one.request.echo else one.cached
             slot = self._slots[one.slot]
             slot.taken, slot.session, self._warm = True, one.request.session, None
             self.running.append(one)

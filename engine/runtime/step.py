@@ -1,12 +1,18 @@
 """What one step of the engine is made of: each request's draft, and what it adds to the answer."""
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from torch import Tensor
+
+from engine.errors import InvalidRequest
+from engine.grammar.states import DEAD
 from engine.interfaces.drafter import Context, Outcome
 from engine.interfaces.target import Scores
 from engine.request import FinishReason, GenerationRequest, Logprob, Stats, Tokens
 from engine.runtime.scheduler import DrafterUsage, RunningRequest
+from engine.speculation.grammar_mask import GrammarCache, GrammarMatcher
 from engine.speculation.penalties import penalised
 from engine.speculation.top_k import top_k
 from engine.speculation.tree import DraftTree
@@ -81,7 +87,13 @@ def margins(outcome: Outcome) -> tuple[float, ...]:
 def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logprob, ...]:
     """What the target's rows say of the ids that they led to, and of so many likeliest tokens."""
     assert outcome.scores is not None
-    rows = outcome.scores.logits[list(outcome.verdict.path[: len(ids)])].float().log_softmax(-1)
+    rows = outcome.scores.logits[list(outcome.verdict.path[: len(ids)])]
+    return log_probabilities(rows, ids, likeliest)
+
+
+def log_probabilities(rows: Tensor, ids: Sequence[int], likeliest: int) -> tuple[Logprob, ...]:
+    """What logits [N, V] say of these N tokens, and of so many likeliest ones."""
+    rows = rows.float().log_softmax(-1)
     own = rows[range(len(ids)), list(ids)].tolist()
     best = top_k(rows, min(likeliest, rows.shape[-1]))
     tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
@@ -89,6 +101,18 @@ def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logp
         Logprob(token, value, tuple(zip(*top, strict=True)))
         for token, value, top in zip(ids, own, tops, strict=True)
     )
+
+
+def matcher_of(grammars: GrammarCache, request: GenerationRequest) -> GrammarMatcher | None:
+    """The state of an answer's grammar, which has read the start of the answer in the prompt.
+
+    Raises InvalidRequest.
+    """
+    own = request.prompt[: len(request.prompt) - request.begun]
+    matcher = grammars.matcher(replace(request, prompt=own))
+    if matcher and request.begun and matcher.advance(request.prompt) == DEAD:
+        raise InvalidRequest("the start of the answer does not fit its format; change one of them")
+    return matcher
 
 
 def account(

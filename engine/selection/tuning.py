@@ -11,7 +11,6 @@ class Tuning:
     session_memory: float = 0.998  # weight of the past per round, of all answers
     request_memory: float = 0.9  # the same of one answer
     start_weight: float = 10.0  # plain passes that earlier answers count for in a new one
-    outlier: float = 4.0  # times the expected time of a round; more is a pause of the machine
     # What an arm is expected to do before it was measured.
     guess: float = 1.3  # speedup, where nothing says how long its steps take
     guess_weight: float = 4.0  # plain passes that the guess counts for

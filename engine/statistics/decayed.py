@@ -3,8 +3,8 @@
 A speedup is how many times as fast as plain decoding tokens came, on this machine at this time.
 """
 
-import math
 from dataclasses import dataclass, replace
+from math import inf
 
 from engine.request import Prior
 from engine.statistics.tuning import TUNING
@@ -36,55 +36,32 @@ class Decayed:
         trials = self.trials + weight
         return (self.hits + weight * prior) / trials if trials else prior
 
-    def __add__(self, other: "Decayed") -> "Decayed":
-        """The counts of both."""
-        return Decayed(self.hits + other.hits, self.trials + other.trials)
-
 
 @dataclass(slots=True)
 class Speedup(Decayed):
     """``hits`` are tokens, ``trials`` the plain passes that their seconds would have paid for."""
 
     rounds: int = 0
-    length: float = 1.0  # plain passes that a round took lately
 
     @property
     def value(self) -> float:
         """Tokens per plain pass; 1, as plain decoding, before anything was measured."""
         return self.share(1.0)
 
-    @property
-    def lost(self) -> float:
-        """Plain passes that plain decoding would have saved; negative where it would lose."""
-        return self.trials - self.hits
-
-    def upper_bound(self, credit: float, prior: float = 1.0, weight: float = 0.0) -> float:
-        """The value with a prior, raised by ``credit`` over the root of the rounds.
-
-        ``weight`` is the plain passes that the prior counts for. A few bad rounds are no verdict.
-        """
-        return self.share(prior, weight) * (1 + credit / math.sqrt(max(1, self.rounds)))
-
     def count(self, tokens: float, passes: float, memory: float = 1.0) -> None:
         """One round; ``memory`` is the weight of those before it."""
         self.add(tokens, passes, memory)
         self.rounds += 1
-        self.length += TUNING.length_rate * (passes - self.length)
 
     def with_prior(self, value: float, passes: float) -> "Speedup":
         """The same with a prior that counts for ``passes`` plain passes."""
         return replace(self, hits=self.hits + value * passes, trials=self.trials + passes)
 
-    def limited(self, passes: float) -> "Speedup":
-        """The same value with the weight of at most ``passes`` plain passes."""
-        weight = min(passes, self.trials)
-        return replace(self, hits=weight * self.value, trials=weight)
 
-
-def speedup_from_prior(prior: Prior | None, highest: float = TUNING.prior_max) -> Speedup | None:
+def speedup_from_prior(prior: Prior | None, highest: float = inf) -> Speedup | None:
     """What earlier sessions measured, limited in value and weight; None if they measured nothing."""
     if prior is None or prior.pace is None or prior.pace_weight <= 0:
         return None
     weight = min(TUNING.prior_weight, prior.pace_weight)
-    value = min(max(prior.pace, TUNING.prior_min), highest)
+    value = min(prior.pace, highest)
     return Speedup(weight * value, weight, max(1, round(prior.pace_weight)))

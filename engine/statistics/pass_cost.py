@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from engine.statistics.tuning import TUNING
 
+UNKNOWN_SECONDS = 1.0  # of any pass before the first measurement: a flat curve
+
 
 @dataclass
 class LinearFit:
@@ -99,10 +101,6 @@ class PassCost:
         """Seconds of the pass alone on an idle machine."""
         return self._curve(rows) + self.per_context * context
 
-    def flat(self, factor: float) -> int:
-        """The most rows that were measured at no more than ``factor`` passes of one; 0: unmeasured."""
-        return max((n for n in self.knots if self._curve(n) <= factor * self._curve(1)), default=0)
-
     def each(self, rows: Sequence[int], context: int = 0) -> list[float]:
         """``seconds`` of each of these ``rows``, which must not fall.
 
@@ -110,7 +108,7 @@ class PassCost:
         """
         rest = self.overhead + self.load * self.per_context * context
         if not self.knots:
-            return [rest + self.load * TUNING.unknown_seconds] * len(rows)
+            return [rest + self.load * UNKNOWN_SECONDS] * len(rows)
         widths, values = self._sorted or self._points()
         at, start, height, slope = 0, widths[0], rest + self.load * values[0], 0.0
         found: list[float] = []
@@ -139,7 +137,7 @@ class PassCost:
     def _curve(self, rows: int) -> float:
         """Linear between knots, never falling; beyond the last knot as steep as the last piece."""
         if not self.knots:
-            return TUNING.unknown_seconds
+            return UNKNOWN_SECONDS
         widths, values = self._sorted or self._points()
         at = min(max(bisect_right(widths, rows), 1), max(len(widths) - 1, 1))
         if len(widths) == 1 or rows <= widths[0]:
@@ -172,8 +170,9 @@ class PassCost:
         self._last = knot, error
         if last is None or last[0] == knot:
             return
-        bend = min(max(error - last[1], -TUNING.max_bend), TUNING.max_bend)
-        self._scale(knot, exp((TUNING.new_knot_rate if new else TUNING.knot_rate) * bend))
+        limit = log(TUNING.outlier)
+        bend = min(max(error - last[1], -limit), limit)
+        self._scale(knot, exp(TUNING.knot_rate * bend))
         if not new:
             self._scale(last[0], exp(-TUNING.knot_rate * bend))
 

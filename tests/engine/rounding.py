@@ -29,9 +29,9 @@ class Rounding(TorchTarget):
                 found[at] = replace(scores, rows=scores.logits + NOISE * noise)
         return found
 
-    def feed(self, slot, tokens, trace=0):
+    def feed(self, slot, tokens):
         self.rows = 0  # what a prompt's passes write is plain decoding's, too
-        return super().feed(slot, tokens, trace)
+        return super().feed(slot, tokens)
 
     def commit(self, slot, path):
         super().commit(slot, path)

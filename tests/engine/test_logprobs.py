@@ -7,7 +7,7 @@ import torch
 
 from engine.drafters import DRAFTERS
 from engine.errors import InvalidRequest
-from engine.request import GenerationRequest, SamplingParams, Tokens
+from engine.request import Echo, GenerationRequest, SamplingParams, Tokens
 from engine.runtime.registry import drafter_class
 from engine.speculation.tree import chain
 from tests.engine.tiny import SlowMachine, engine_over, tiny_target
@@ -78,3 +78,37 @@ def test_what_ends_an_answer_is_not_among_them(drafter):
 def test_more_than_twenty_are_refused(many):
     with pytest.raises(InvalidRequest, match="0 to 20"):
         answered(GenerationRequest(PROMPT, 2, logprobs=many))
+
+
+def echoed(engine, request):
+    """Log probabilities of a prompt, and the ids of its answer."""
+    engine.submit(request)
+    echoes, ids, order = [], [], []
+    while engine.busy:
+        for _, event in engine.step():
+            order.append(type(event))
+            if isinstance(event, Echo):
+                echoes.append(event.logprobs)
+            elif isinstance(event, Tokens):
+                ids += event.ids
+    assert order[0] is Echo or not echoes  # before the first token
+    return echoes, ids
+
+
+@pytest.mark.parametrize("drafter", ["none", "chain", "auto"])
+@pytest.mark.parametrize("length", [2, 33, 70])
+def test_a_prompts_are_those_of_one_long_pass(drafter, length):
+    engine = engine_over(tiny_target(), tiny_target(), cost=SlowMachine())
+    prompt = tuple(place * 7 % 11 + 1 for place in range(length))
+    plain = GenerationRequest(prompt, 6, drafter=drafter)
+    wanted = answered(plain)[0]
+    for _ in range(2):  # the second time all of it is cached
+        [found], ids = echoed(engine, replace(plain, logprobs=2, echo=True))
+        assert ids == wanted
+        assert [one.token for one in found] == list(prompt[1:])
+        law = tiny_target().score([0], [chain(list(prompt))])[0].logits.double().log_softmax(-1)
+        values = [float(row[token]) for row, token in zip(law, prompt[1:], strict=False)]
+        assert [one.value for one in found] == pytest.approx(values, abs=1e-4)
+        assert all(len(one.likeliest) == 2 for one in found)
+    assert echoed(engine, replace(plain, prompt=prompt[:1], logprobs=2, echo=True))[0] == []
+    assert echoed(engine, plain) == ([], wanted)

@@ -13,7 +13,6 @@ from engine.engine import Engine
 from engine.interfaces.drafter import Context, DrafterResources, Outcome
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.target import TorchTarget
-from engine.platform.numpy_forward import with_numpy_forward
 from engine.request import Done, GenerationRequest, ModelSpec, Tokens
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import verify
@@ -63,7 +62,7 @@ def tiny_weights(seed=0, vocab=13, layers=3, sharpness=6.0, context=96):
 
 def tiny_target(seed=0, kind=TorchTarget, **shape):
     """A target whose drafts of a few rows go row by row, as the bundled draft model's do."""
-    return kind(with_numpy_forward(tiny_weights(seed, **shape)))
+    return kind(tiny_weights(seed, **shape))
 
 
 class Markov(Target):
@@ -88,9 +87,8 @@ class Markov(Target):
     def pending(self, slot: int) -> int:
         return len(self._rows.get(slot, []))
 
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
         self._committed.setdefault(slot, []).extend(tokens)
-        return self._states(list(tokens)[-trace:]) if trace else None
 
     def tokens(self, slot: int) -> Sequence[int]:
         return self._committed.get(slot, [])

@@ -64,9 +64,9 @@ def on_clock(models, curve):
         clock.now += STEP + ROW * (sum(len(rows.tokens) for rows in batch) - 1)
         return grow(batch)
 
-    def fed(slot, tokens, trace=0):
+    def fed(slot, tokens):
         clock.now += STEP + ROW * len(tokens)
-        return feed(slot, tokens, trace)
+        return feed(slot, tokens)
 
     target.score, draft.grow, draft.feed = scored, grown, fed
     measured = {DRAFT_STEP: STEP, DRAFT_READ: ROW}

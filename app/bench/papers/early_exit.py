@@ -1,24 +1,13 @@
-"""DEL (arXiv 2504.05598): choosing exit and length every round beats any fixed pair.
-
-Where rows of a pass are cheap it also adds candidates to its chains; what it is worth without them
-is among the figures.
-"""
-
-from dataclasses import replace
+"""DEL (arXiv 2504.05598): choosing exit and length every round beats any fixed pair."""
 
 from app.bench.lanes import Lane
-from app.bench.measure import Measurement
 from app.bench.options import Conditions
-from app.bench.papers.harness import Baseline, Harness, over_best, ranked, rates
+from app.bench.papers.harness import Harness, over_best, ranked, rates
 from app.bench.rows import Check, Row, row
 
 PASS = 0.03  # seconds of a row, at most
 EXITS, LENGTHS = (1, 2, 4, 6), (1, 2, 4, 8)
 ADAPTIVE = Lane("dynamic exit", "early_exit", length="dynamic_exit")
-# The same without more candidates, as the paper's and as the pairs are: shown, not checked.
-CHAINS = Lane(
-    "dynamic exit, chains", "early_exit", length="dynamic_exit", options=(("chains", 1.0),)
-)
 CHAT = ("writing", "roleplay", "humanities", "stem", "qa")
 SWEEP = Conditions(max_tokens=24, repeats=1, warm_up=False)
 # Prompts of the sweep, and pairs that stay. Of two prompts of a kind the pair in the middle of a
@@ -45,24 +34,14 @@ def show(instrument: Harness) -> Row:
         pairs = ranked(swept, lanes)
         middle = pairs[len(pairs) // 2]
         finalists = list(dict.fromkeys([*pairs[:FINALISTS], middle]))
-        measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE, CHAINS], conditions)
-        found, best = rates(measured), _over_pairs(measured, ADAPTIVE)
+        measured = instrument.race(inflate, prompts, [*finalists, ADAPTIVE], conditions)
+        found, best = rates(measured), over_best(measured, ADAPTIVE)
         over_middle = found[ADAPTIVE.name] / found[middle.name]
         checks.append(Check(f"{kind}: over the best pair ({best.name})", best.ratio, 1.0))
         checks.append(Check(f"{kind}: over the median pair ({middle.name})", over_middle, 1.1))
-        figures[f"{kind}, chains: over the best pair"] = _over_pairs(measured, CHAINS).ratio
-        figures[f"{kind}, chains: over the median pair"] = found[CHAINS.name] / found[middle.name]
         figures |= {f"{kind}, {name}, swept, tokens/s": rate for name, rate in swept.items()}
         figures |= {f"{kind}, {name}, tokens/s": rate for name, rate in found.items()}
     return row("DEL", checks, figures)
-
-
-def _over_pairs(measured: Measurement, adaptive: Lane) -> Baseline:
-    """One of the two adaptive lanes against the best pair."""
-    other = {ADAPTIVE.name, CHAINS.name} - {adaptive.name}
-    kept = tuple(s for s in measured.samples if s.lane not in other)
-    lanes = tuple(lane for lane in measured.lanes if lane.name not in other)
-    return over_best(replace(measured, lanes=lanes, samples=kept), adaptive)
 
 
 def _fixed(exit_layer: int, length: int) -> Lane:

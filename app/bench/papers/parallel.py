@@ -1,4 +1,4 @@
-"""Several claims at once, each in a process with cores of its own.
+"""The command ``bench seeds``: several claims at once, each in a process with cores of its own.
 
 Passes over few rows gain little from a fifth core, and a third from a second one: two processes with
 one each do 1.4 times as much. What is compared within a claim takes turns in one process, on the
@@ -21,22 +21,41 @@ from threading import Thread
 
 import torch
 
+from app.bench.options import CLAIMS, FixedBench
 from app.bench.papers.harness import Harness
-from app.bench.prompt_files import PromptSet
-from app.bench.rows import Row
+from app.bench.prompt_files import PromptSet, load_prompts
+from app.bench.rows import Row, RowReport
 from app.errors import AppError
 from app.sandbox import end_with_parent
 from app.settings import Settings
+from app.terminal import show_progress
 from engine.errors import EngineError
 from engine.platform.cores import usable_threads
 
 log = logging.getLogger(__name__)
 
-CLAIMS = "app.bench.papers"
+ROOM = "app.bench.papers"
+EACH = 10  # open questions of every category
 CORES = 4  # of one claim, where two of them can have that many
 # Begin first, or one of them ends alone.
 LONGEST = ("sequoia", "auto", "lossless", "early_exit", "goodput", "history", "specexec")
 TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def run(options: FixedBench) -> int:
+    """Print each row as it is shown; 0 only if every row holds."""
+    prompts = load_prompts(options.prompts, EACH)
+    instrument = Harness(options.settings, options.model, prompts, show_progress)
+    report = RowReport(options.json)
+    machine = report.machine
+    report.head(
+        f"{machine.cpu}, {machine.cores} cores, torch {machine.torch}, {machine.date}, float32",
+        "tokens per second are measured on the inflated model: the same function, the same tokens, "
+        "feed-forward parts several times as wide",
+    )
+    for row in each_shown(options.only or CLAIMS, instrument):
+        report.add([row])
+    return report.close()
 
 
 def seats() -> int:
@@ -46,7 +65,7 @@ def seats() -> int:
     return max(min(2, usable_threads()), usable_threads() // CORES)
 
 
-def shown(name: str, instrument: Harness, package: str = CLAIMS) -> Row:
+def shown(name: str, instrument: Harness, package: str = ROOM) -> Row:
     """One claim, in this process; of one that cannot be shown the row gives the reason."""
     started = time.perf_counter()
     show: Callable[[Harness], Row] = import_module(f"{package}.{name}").show
@@ -57,7 +76,7 @@ def shown(name: str, instrument: Harness, package: str = CLAIMS) -> Row:
     return replace(found, seconds=round(time.perf_counter() - started, 1))
 
 
-def each_shown(names: Sequence[str], instrument: Harness, package: str = CLAIMS) -> Iterator[Row]:
+def each_shown(names: Sequence[str], instrument: Harness, package: str = ROOM) -> Iterator[Row]:
     """Every claim as soon as it is shown: one after the other, or several at once."""
     count = min(seats(), len(names))
     if count < 2:

@@ -48,13 +48,14 @@ class Slipstream(Program):
 
     @override
     async def answer(self, mode: str, question: Question) -> AsyncGenerator[Chunk, None]:
+        again = f", {question.attempt} of {hash(question.ids)}" if question.attempt else ""
         request = GenerationRequest(
             question.ids,
             question.max_tokens,
             stop_tokens=question.stop_tokens,
             cold=True,
             drafter=mode,
-            drafter_state=f"peers {mode}",
+            drafter_state=f"peers {mode}{again}",
         )
         async for event in self._worker.generate(request):
             if not isinstance(event, Done):

@@ -18,6 +18,7 @@ class Question:
     ids: tuple[int, ...]
     max_tokens: int
     stop_tokens: frozenset[int]
+    attempt: int = 0  # above 0: it was answered before, and must not be answered from memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ class PeerRunner:
     async def run(self, turn: Turn) -> AsyncGenerator[RunStep, None]:
         """See ``Runner``; of an answer that was disturbed in every try the least disturbed one."""
         [prompt] = turn.prompts
-        question = Question(prompt.ids, self.max_tokens, self.stop_tokens)
         tries: list[tuple[float, Sample]] = []
         while True:
             yield None
             watch = Watch((os.getpid(), self.program.pid))
+            question = Question(prompt.ids, self.max_tokens, self.stop_tokens, len(tries))
             sample = await self._sample(turn, question)
             taken = watch.taken()
             tries.append((taken.others, sample))

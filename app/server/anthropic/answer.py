@@ -12,12 +12,16 @@ from typing_extensions import override
 from app.chat.assistant import Assistant
 from app.request import CallDelta, Completion, Delta
 from app.server.anthropic.schemas import CountBody, MessagesBody
+from app.server.description import answered, written
+from app.server.foreign import headers_of
 from app.server.models import check_served
 from app.server.respond import Protocol, respond
 from app.server.usage import Body, timings_and_speculation
 from engine.request import FinishReason, Stats
 
 TEXT, CALL, THINKING = "text", "tool_use", "thinking"
+# How much of a prompt was cached is known when it has been read: the last event has that count.
+_CACHED_LATER = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 
 
 class MessagesProtocol(Protocol):
@@ -36,14 +40,16 @@ class MessagesProtocol(Protocol):
     def whole(self, completions: list[Completion]) -> Body:
         [completion] = completions
         return {
-            **self._message(self._blocks, self._reason(completion), completion.stats),
+            **self._message(self._blocks, self._reason(completion), _usage(completion.stats)),
             "stop_sequence": completion.stopped_by or None,
             **timings_and_speculation(completion),
         }
 
     @override
     def first(self) -> Iterator[Body]:
-        yield {"type": "message_start", "message": self._message([], None, None)}
+        tokens = sum(each.prompt_tokens for each in self.prepared)
+        counts = {**_CACHED_LATER, "input_tokens": tokens, "output_tokens": 0}
+        yield {"type": "message_start", "message": self._message([], None, counts)}
 
     @override
     def delta(self, index: int, delta: Delta) -> Iterator[Body]:
@@ -115,11 +121,11 @@ class MessagesProtocol(Protocol):
             return "stop_sequence"
         return CALL if any(block["type"] == CALL for block in self._blocks) else "end_turn"
 
-    def _message(self, blocks: list[Body], reason: str | None, stats: Stats | None) -> Body:
+    def _message(self, blocks: list[Body], reason: str | None, usage: Body) -> Body:
         return {
             "id": self._id, "type": "message", "role": "assistant", "model": self._body.model,
             "content": blocks, "stop_reason": reason, "stop_sequence": None,
-            "usage": {"input_tokens": 0, "output_tokens": 0} if stats is None else _usage(stats),
+            "usage": usage,
         }  # fmt: skip
 
 
@@ -145,14 +151,19 @@ def router(assistant: Assistant) -> APIRouter:
     """The routes ``/messages`` and ``/messages/count_tokens``."""
     routes = APIRouter()
 
-    @routes.post("/messages", response_model=None)
+    @routes.post(
+        "/messages",
+        response_model=None,
+        responses=written("role", "content", "stop_reason", type="message"),
+    )
     async def answer(body: MessagesBody, request: Request) -> Response:
         check_served(assistant, body.model)
         return await respond(assistant, body, MessagesProtocol(body), request)
 
-    @routes.post("/messages/count_tokens")
-    async def count(body: CountBody) -> dict[str, Any]:
+    @routes.post("/messages/count_tokens", responses=answered("input_tokens"))
+    async def count(body: CountBody, response: Response) -> dict[str, Any]:
         check_served(assistant, body.model)
+        response.headers.update(headers_of(body.skipped))
         return {"input_tokens": await assistant.prompt_tokens(body.chat_request)}
 
     return routes

@@ -7,12 +7,20 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from app.request import AS_TAUGHT, ChatRequest, Message, Thinking, ToolCall, ToolUse
-from app.server.request_body import REFUSED, Count, Refusals, RequestBody, Stop, TextOptions
-from app.server.text_schemas import Strict, unsupported, valid_unicode, wrong
+from app.server.request_body import (
+    REFUSED,
+    Limit,
+    Refusals,
+    RequestBody,
+    ResponseFormat,
+    Stop,
+    TextOptions,
+)
+from app.server.text_schemas import Strict, text_of, thoughts_of, valid_unicode, wrong
 from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, read_arguments, tool_use
 
 MOST_MESSAGES = 1000  # messages of a request
-ROLES = ("user", "assistant", "system")
+ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
 def _messages(given: object) -> object:
@@ -22,7 +30,7 @@ def _messages(given: object) -> object:
 
 
 def _system(given: object) -> object:
-    return "" if given is None else _content(given, "the system prompt")
+    return text_of(given, "the system prompt")
 
 
 Conversation = Annotated[Any, BeforeValidator(_messages)]
@@ -43,9 +51,9 @@ def _parts(given: object, place: int) -> Iterator[Message]:
     yield from (_result(block, where) for block in results)
     calls = tuple(_call(block) for block in blocks if _kind(block) == "tool_use")
     others = [block for block in blocks if _kind(block) not in ("tool_result", "tool_use")]
-    text = _content(others, where)
+    text = text_of(others, where)
     if text or calls or not results:
-        yield Message(role, text, calls, reasoning="".join(map(_thought, blocks)))
+        yield Message(ROLES[role], text, calls, reasoning=thoughts_of(blocks))
 
 
 def _kind(block: object) -> object:
@@ -55,50 +63,19 @@ def _kind(block: object) -> object:
 def _result(block: dict[str, Any], where: str) -> Message:
     match block:
         case {"tool_use_id": str(call)}:
-            content = block.get("content") or ""
-            return Message("tool", _content(content, where), answers=valid_unicode(call))
+            output = text_of(block.get("content"), where, result=True)
+            return Message("tool", output, answers=valid_unicode(call))
         case _:
             raise wrong("a tool_result must have a tool_use_id")
 
 
 def _call(block: dict[str, Any]) -> ToolCall:
     match block:
-        case {"id": str(call), "name": str(name), "input": dict(given)}:
-            arguments: Any = read_arguments(given)
+        case {"id": str(call), "name": str(name)}:
+            arguments = read_arguments(block.get("input"))
             return ToolCall(valid_unicode(call), valid_unicode(name), arguments)
         case _:
-            raise wrong("a tool_use must have an id, a name and an input")
-
-
-def _thought(block: object) -> str:
-    """The reasoning; a redacted one is readable only for its author."""
-    match block:
-        case {"type": "thinking", "thinking": str(text)}:
-            return valid_unicode(text)
-        case _:
-            return ""
-
-
-def _content(content: object, where: str) -> str:
-    """All texts joined, without reasoning."""
-    blocks = content if isinstance(content, list) else [content]
-    return "".join(_block(block, where) for block in blocks)
-
-
-def _block(block: object, where: str) -> str:
-    match block:
-        case str(text):
-            return valid_unicode(text)
-        case {"type": "text", "text": str(text)}:
-            return valid_unicode(text)
-        case {"type": "thinking" | "redacted_thinking"}:
-            return ""
-        case {"type": str(kind)}:
-            raise unsupported(
-                f"blocks of type {kind} are not supported ({where}); only text and tools"
-            )
-        case _:
-            raise wrong(f'blocks of {where} must look like {{"type": "text", "text": "..."}}')
+            raise wrong("a tool_use must have an id and a name")
 
 
 _AS_OUTPUT_FORMAT = "here a format is sent as output_config.format"
@@ -115,8 +92,6 @@ _CHOICES = {"auto": "auto", "any": REQUIRED, "none": "none"}
 def _nested(tool: object) -> object:
     """A tool as chats send it, with its name one level deeper."""
     match tool:
-        case {"type": str(kind)} if kind != "custom":
-            raise unsupported(f"tools of type {kind} do not run here; send your own")
         case {"name": name, "input_schema": schema, **rest}:
             more = {key: value for key, value in rest.items() if key in ("description", "strict")}
             return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
@@ -154,9 +129,10 @@ class MessagesBody(RequestBody):
     """A request for a message."""
 
     refused, prompt_field = _REFUSED, "messages"
+    own_tools = ("custom",)
 
     messages: Conversation
-    max_tokens: Count
+    max_tokens: Limit
     system: System = ""
     stop: Annotated[Stop | None, Field(validation_alias=AliasChoices("stop_sequences", "stop"))] = (
         None
@@ -164,15 +140,16 @@ class MessagesBody(RequestBody):
     tools: OwnTools | None = None
     tool_choice: ToolChoice | None = None
     output_config: TextOptions | None = None
+    output_format: ResponseFormat | None = None  # its older name
     thinking: ThinkingOptions | None = None
 
     @model_validator(mode="after")
     def _end_in_something_said(self) -> Self:
         last = self.messages[-1] if self.messages else Message("user", "")
         problem = "the last message is empty; there is nothing to answer"
-        if last.role == "assistant" and (len(self.messages) == 1 or last.calls):
+        if last.role == "assistant" and len(self.messages) == 1 and not last.calls:
             problem = "the last message must be the user's, or the beginning of an answer to it"
-        elif last.content.strip() or last.role == "tool":
+        elif last.content.strip() or last.calls or last.role == "tool":
             return self
         raise wrong(problem, "messages")
 
@@ -189,7 +166,7 @@ class MessagesBody(RequestBody):
         """The request for the assistant."""
         system = (Message("system", self.system),) if self.system else ()
         messages, prefix = [*self.messages], ""
-        if messages[-1].role == "assistant":  # the rest of this answer is wanted
+        if messages[-1].role == "assistant" and not messages[-1].calls:  # its rest is wanted
             prefix = messages.pop().content
         return self._request(
             *system,
@@ -206,11 +183,17 @@ class MessagesBody(RequestBody):
         return "on" if self.thinking.type == "enabled" else "off"
 
     @override
+    def too_long(self, needed: int, holds: int) -> str:
+        return f"prompt is too long: {needed} tokens > {holds} maximum"
+
+    @override
     def _format(self) -> tuple[str, Mapping[str, Any] | None]:
+        if self.output_format is not None:
+            return "output_format", self.output_format.wanted
         return "output_config", None if self.output_config is None else self.output_config.wanted
 
 
 class CountBody(MessagesBody):
     """The same conversation, of which only the tokens are counted."""
 
-    max_tokens: Count = 1
+    max_tokens: Limit = 1

@@ -4,6 +4,7 @@ import time
 import uuid
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from fastapi import APIRouter, Request
@@ -11,7 +12,9 @@ from fastapi.responses import Response
 from typing_extensions import override
 
 from app.chat.assistant import Assistant
+from app.chat.loaded_model import PreparedRequest
 from app.request import CallDelta, Completion, Delta
+from app.server.description import written
 from app.server.models import check_served
 from app.server.openai_chat.schemas import ChatBody, CompletionBody
 from app.server.request_body import RequestBody
@@ -43,7 +46,7 @@ class OpenAIProtocol(Protocol):
     @override
     def whole(self, completions: list[Completion]) -> Body:
         choices = [self._choice(at, each) for at, each in enumerate(completions)]
-        total = summed_up(completions)
+        total = self._total(completions)
         return {
             **self._envelope(self.kind, choices),
             "usage": usage(total),
@@ -54,7 +57,11 @@ class OpenAIProtocol(Protocol):
     def end(self, completions: list[Completion]) -> Iterator[Body]:
         """Token counts in a chunk without a choice, where they were requested."""
         if self._body.include_usage:
-            yield self._chunk([]) | {"usage": usage(summed_up(completions))}
+            yield self._chunk([]) | {"usage": usage(self._total(completions))}
+
+    def _total(self, completions: Sequence[Completion]) -> Completion:
+        """All answers as one."""
+        return summed_up(completions, self._body.choices)
 
     def _choice(self, index: int, completion: Completion) -> Body:
         """A whole answer."""
@@ -159,15 +166,17 @@ def _joined_calls(parts: Sequence[CallDelta]) -> list[Body]:
 
 
 class TextProtocol(OpenAIProtocol):
-    """The rest of a text; whole answers and chunks have one form."""
+    """The rests of texts; whole answers and chunks have one form.
+
+    With an echo each choice starts with its prompt, and has its log probabilities.
+    """
 
     prefix, kind, chunk_kind = "cmpl", "text_completion", "text_completion"
 
     def __init__(self, body: CompletionBody, token_bytes: TokenBytes) -> None:
         super().__init__(body, token_bytes)
-        self._texts = [""] * body.choices
-        self._start = len(body.prompt)  # offsets count from the start of the prompt
-        self._offsets = [Offsets(self._start) for _ in self._texts]
+        self._echo, self._silent = bool(body.echo), body.max_tokens == 0
+        self._told: dict[int, _Told] = {}
 
     @override
     def first(self) -> Iterator[Body]:
@@ -175,44 +184,89 @@ class TextProtocol(OpenAIProtocol):
 
     @override
     def delta(self, index: int, delta: Delta) -> Iterator[Body]:
-        self._texts[index] += delta.text
-        if delta.text or delta.logprobs:
-            columns = self._columns(delta.logprobs, self._offsets[index])
-            yield self._chunk([self._body_choice(index, delta.text, columns, None)])
+        text = self._told_of(index).add(delta)
+        if text or delta.logprobs or delta.echo:
+            columns = self._told[index].new_columns(self._token_bytes)
+            yield self._chunk([self._body_choice(index, text, columns, None)])
 
     @override
     def last(self, index: int, completion: Completion) -> Iterator[Body]:
+        if index not in self._told:  # nothing was said, not even the prompt
+            yield from self.delta(index, Delta())
         choice = self._body_choice(index, "", None, completion.finish_reason.value)
         yield {**self._chunk([choice]), **timings_and_speculation(completion)}
 
     @override
     def _choice(self, index: int, completion: Completion) -> Body:
-        columns = self._columns(completion.logprobs, Offsets(self._start))
-        reason = completion.finish_reason.value
-        return self._body_choice(index, self._texts[index], columns, reason)
+        told, reason = self._told_of(index), completion.finish_reason.value
+        columns = _columns(told.scored, Offsets(told.start), self._token_bytes)
+        return self._body_choice(index, told.text, columns, reason)
+
+    @override
+    def _total(self, completions: Sequence[Completion]) -> Completion:
+        total = super()._total(completions)
+        return replace(total, stats=replace(total.stats, emitted=0)) if self._silent else total
+
+    def _told_of(self, index: int) -> "_Told":
+        if index not in self._told:
+            prompt = self.prepared[index // self._body.choices]
+            self._told[index] = _Told(prompt, echo=self._echo, silent=self._silent)
+        return self._told[index]
 
     def _body_choice(
         self, index: int, text: str, logprobs: Body | None, finish_reason: str | None
     ) -> Body:
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
 
-    def _columns(self, logprobs: Sequence[Logprob], offsets: "Offsets") -> Body | None:
-        """Log probabilities by column."""
-        if not logprobs:
-            return None
-        words = [self._token_bytes(one.token) for one in logprobs]
-        return {
-            "tokens": [word.decode(errors="replace") for word in words],
-            "token_logprobs": [max(one.value, IMPOSSIBLE) for one in logprobs],
-            "top_logprobs": [
-                {
-                    self._token_bytes(token).decode(errors="replace"): max(value, IMPOSSIBLE)
-                    for token, value in one.likeliest
-                }
-                for one in logprobs
-            ],
-            "text_offset": [*map(offsets.next, words)],
-        }
+
+Scored = tuple[int, Logprob | None]
+"""A token and what is known of it: nothing of the first one of a prompt."""
+
+
+class _Told:
+    """What one choice says: its prompt if that is echoed, the text, log probabilities."""
+
+    def __init__(self, prompt: PreparedRequest, *, echo: bool, silent: bool) -> None:
+        """``silent``: the prompt alone is wanted."""
+        self.text, self._silent = "", silent
+        self._unsaid = prompt.chat.text if echo else ""
+        first = prompt.request.prompt[:1] if echo and prompt.chat.logprobs is not None else ()
+        self.scored: list[Scored] = [(token, None) for token in first]
+        self.start = 0 if echo else len(prompt.chat.text)  # offsets count from that of the prompt
+        self._offsets, self._sent = Offsets(self.start), 0
+
+    def add(self, delta: Delta) -> str:
+        """What it adds to the text."""
+        said, self._unsaid = self._unsaid, ""
+        said += "" if self._silent else delta.text
+        self.text += said
+        new = (*delta.echo, *(() if self._silent else delta.logprobs))
+        self.scored += ((one.token, one) for one in new)
+        return said
+
+    def new_columns(self, token_bytes: TokenBytes) -> Body | None:
+        """Log probabilities of tokens that were not sent yet, by column."""
+        new, self._sent = self.scored[self._sent :], len(self.scored)
+        return _columns(new, self._offsets, token_bytes)
+
+
+def _columns(scored: Sequence[Scored], offsets: "Offsets", token_bytes: TokenBytes) -> Body | None:
+    if not scored:
+        return None
+    words = [token_bytes(token) for token, _ in scored]
+    return {
+        "tokens": [word.decode(errors="replace") for word in words],
+        "token_logprobs": [one and max(one.value, IMPOSSIBLE) for _, one in scored],
+        "top_logprobs": [one and _likeliest(one, token_bytes) for _, one in scored],
+        "text_offset": [*map(offsets.next, words)],
+    }
+
+
+def _likeliest(one: Logprob, token_bytes: TokenBytes) -> dict[str, float]:
+    return {
+        token_bytes(token).decode(errors="replace"): max(value, IMPOSSIBLE)
+        for token, value in one.likeliest
+    }
 
 
 class Offsets:
@@ -236,14 +290,22 @@ def router(assistant: Assistant) -> APIRouter:
     """The routes ``/chat/completions`` and ``/completions``."""
     routes = APIRouter()
 
-    @routes.post("/chat/completions", response_model=None)
+    @routes.post(
+        "/chat/completions",
+        response_model=None,
+        responses=written("created", "choices", object=ChatProtocol.kind),
+    )
     async def chat(body: ChatBody, request: Request) -> Response:
         check_served(assistant, body.model)
         return await respond(
             assistant, body, ChatProtocol(body, assistant.loaded.text.token_bytes), request
         )
 
-    @routes.post("/completions", response_model=None)
+    @routes.post(
+        "/completions",
+        response_model=None,
+        responses=written("created", "choices", object=TextProtocol.kind),
+    )
     async def complete(body: CompletionBody, request: Request) -> Response:
         check_served(assistant, body.model)
         return await respond(

@@ -8,13 +8,21 @@ from typing_extensions import override
 from app.request import ChatRequest, Message, ToolUse
 from app.server.request_body import (
     REFUSED,
-    Count,
     Effort,
+    Limit,
     Refusals,
     RequestBody,
     thinking_of,
 )
-from app.server.text_schemas import Reasoning, Strict, Text, valid_unicode, wrong
+from app.server.text_schemas import (
+    Reasoning,
+    Strict,
+    Text,
+    text_of,
+    thoughts_of,
+    valid_unicode,
+    wrong,
+)
 from app.server.tool_schemas import Calls, ToolChoice, Tools, checked_json, tool_use
 
 
@@ -23,10 +31,35 @@ class ChatMessage(Strict):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text = ""
+    refusal: Text = ""
     tool_calls: Calls | None = None
     tool_call_id: Text = ""
     reasoning_content: Reasoning = ""
     reasoning: Reasoning = ""  # as some programs call it
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_it_is_sent_now(cls, message: Any) -> Any:
+        """What was called a function before there were tools, and reasoning among the parts."""
+        match message:
+            case {"role": "function"}:
+                return {**message, "role": "tool"}
+            case {"role": "assistant", "function_call": {"name": _} as call}:
+                message = {
+                    **message,
+                    "tool_calls": message.get("tool_calls") or [{"function": call}],
+                }
+        match message:
+            case {"role": "assistant", "content": list(parts)} if thought := thoughts_of(parts):
+                return {"reasoning": thought, **message}
+            case _:
+                return message
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _of_parts(cls, content: object, info: ValidationInfo) -> object:
+        result = info.data.get("role") == "tool"
+        return text_of(content, result=result) if isinstance(content, list) else content
 
     @property
     def message(self) -> Message:
@@ -34,7 +67,7 @@ class ChatMessage(Strict):
         calls = tuple(spec.call for spec in self.tool_calls or ())
         role = "system" if self.role == "developer" else self.role
         thought = self.reasoning_content or self.reasoning
-        return Message(role, self.content, calls, self.tool_call_id, thought)
+        return Message(role, self.content or self.refusal, calls, self.tool_call_id, thought)
 
 
 class Prediction(Strict):
@@ -50,7 +83,7 @@ class ChatBody(RequestBody):
     prompt_field = "messages"
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000)]
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: Limit = None
     prediction: Prediction | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -64,7 +97,8 @@ class ChatBody(RequestBody):
     @field_validator("messages")
     @classmethod
     def _end_in_text(cls, messages: list[ChatMessage]) -> list[ChatMessage]:
-        if not messages[-1].content.strip() and messages[-1].role != "tool":
+        last = messages[-1].message
+        if not (last.content.strip() or last.calls or last.role == "tool"):
             raise wrong("the last message is empty; there is nothing to answer")
         return messages
 
@@ -114,7 +148,6 @@ class ChatBody(RequestBody):
 
 
 _NO_TOOLS = "tools are not supported here; send messages to /v1/chat/completions"
-_NO_ECHO = "the answer comes without the prompt; leave it out, and put the prompt before the answer"
 _NO_SUFFIX = "write the model's own control texts for the middle of a file into the prompt"
 
 USUAL_TOKENS = 16  # of a completion, as OpenAI has it
@@ -122,40 +155,77 @@ _REFUSED_OF_TEXT: Refusals = {
     **REFUSED,
     "tools": (([],), _NO_TOOLS),
     "tool_choice": (("none", "auto"), _NO_TOOLS),
-    "echo": ((False,), _NO_ECHO),
     "suffix": (("",), _NO_SUFFIX),
 }
 
 
-def _only_prompt(prompt: object) -> object:
-    """The text of a list with one."""
-    match prompt:
-        case "" | [""] | []:
-            raise wrong("the prompt is empty; there is nothing to continue")
-        case [str(text)]:
-            return text
-        case [int(), *_] | [[int(), *_], *_]:
-            raise wrong("send the prompt as text, not as token ids")
-        case [_, _, *_]:
-            raise wrong("send one prompt per request")
-        case _:
-            return prompt
+MOST_PROMPTS = 128  # of a request
+MOST_TOKENS = 2**20  # of a prompt
 
 
-Prompt = Annotated[str, BeforeValidator(valid_unicode), BeforeValidator(_only_prompt)]
+def _prompts(given: object) -> tuple[str | tuple[int, ...], ...]:
+    """Texts or lists of token ids, of which one may come without a list around it."""
+    one = isinstance(given, str) or (isinstance(given, list) and given and _is_token(given[0]))
+    prompts = [given] if one else given
+    if not isinstance(prompts, list):
+        raise wrong("a prompt is a text, a list of token ids, or a list of these")
+    if len(prompts) > MOST_PROMPTS:
+        raise wrong(f"{len(prompts)} prompts came; send at most {MOST_PROMPTS}")
+    if not prompts or "" in prompts or [] in prompts:
+        raise wrong("the prompt is empty; there is nothing to continue")
+    return tuple(map(_prompt, prompts))
+
+
+def _is_token(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _prompt(given: object) -> str | tuple[int, ...]:
+    if isinstance(given, str):
+        return valid_unicode(given)
+    if isinstance(given, list) and len(given) <= MOST_TOKENS and all(map(_is_token, given)):
+        return tuple(given)
+    raise wrong("a prompt is a text or a list of token ids, which are whole numbers from 0")
+
+
+Prompts = Annotated[Any, BeforeValidator(_prompts)]
+"""A tuple of texts and of tuples of token ids."""
 
 
 class CompletionBody(RequestBody):
-    """A text that the model continues as it is."""
+    """Texts that the model continues as they are."""
 
     refused, prompt_field = _REFUSED_OF_TEXT, "prompt"
 
-    prompt: Prompt
+    prompt: Prompts
+    max_tokens: Annotated[int, Field(ge=-1, lt=2**31)] | None = USUAL_TOKENS
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool | None = None  # the prompt comes before the answer
+
+    @model_validator(mode="after")
+    def _say_something(self) -> Self:
+        if self.max_tokens == 0 and not self.echo:
+            raise wrong("ask for at least 1, or for the prompt alone with echo", "max_tokens")
+        return self
 
     @property
     @override
     def chat_request(self) -> ChatRequest:
-        """The request for the assistant."""
-        most = self.max_tokens or USUAL_TOKENS
-        return self._request(text=self.prompt, max_tokens=most, logprobs=self.logprobs)
+        """The request for the assistant; one token is made where only the prompt is wanted."""
+        return self.chat_requests[0]
+
+    @property
+    @override
+    def chat_requests(self) -> tuple[ChatRequest, ...]:
+        most = USUAL_TOKENS if self.max_tokens is None else max(self.max_tokens, 1)
+        own: dict[str, Any] = {
+            "max_tokens": None if self.max_tokens == -1 else most,
+            "logprobs": self.logprobs,
+            "echo": bool(self.echo),
+        }
+        return tuple(
+            self._request(text=prompt, **own)
+            if isinstance(prompt, str)
+            else self._request(tokens=prompt, **own)
+            for prompt in self.prompt
+        )

@@ -7,10 +7,12 @@ from itertools import count
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from starlette.types import Scope
 from typing_extensions import override
 
 from app.chat.assistant import Assistant
 from app.request import CallDelta, Completion, Delta
+from app.server.description import written
 from app.server.errors import Failure
 from app.server.models import check_served
 from app.server.openai_responses.schemas import ResponsesBody
@@ -107,7 +109,7 @@ class ResponsesProtocol(Protocol):
         return self._numbered(self._last(completion))
 
     @override
-    def failed(self, failure: Failure) -> Body:
+    def failed(self, failure: Failure, scope: Scope) -> Body:
         response = self._response(FAILED)
         response["error"] = {"code": failure.code or "server_error", "message": failure.message}
         return next(self._numbered([_event(FAILED, {"response": response})]))
@@ -246,7 +248,11 @@ def router(assistant: Assistant) -> APIRouter:
     """The route ``/responses``."""
     routes = APIRouter()
 
-    @routes.post("/responses", response_model=None)
+    @routes.post(
+        "/responses",
+        response_model=None,
+        responses=written("created_at", "error", "output", "status", object="response"),
+    )
     async def answer(body: ResponsesBody, request: Request) -> Response:
         check_served(assistant, body.model)
         protocol = ResponsesProtocol(body, assistant.loaded.text.token_bytes)

@@ -5,21 +5,28 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
 from typing_extensions import override
 
 from app.request import ChatRequest, Message, ToolCall, ToolUse
 from app.server.request_body import (
     REFUSED,
-    Count,
     Effort,
+    Limit,
     Refusals,
     RequestBody,
     TextOptions,
     thinking_of,
 )
-from app.server.text_schemas import Strict, Text, Unicode, unsupported, valid_unicode, wrong
-from app.server.tool_schemas import MOST, ToolSpec, read_arguments, tool_use
+from app.server.text_schemas import (
+    Strict,
+    Text,
+    Unicode,
+    text_of,
+    unsupported,
+    valid_unicode,
+    wrong,
+)
+from app.server.tool_schemas import Tools, read_arguments, tool_use
 
 MOST_ITEMS = 2000  # items of a request
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -45,12 +52,21 @@ def _message(item: object, place: int) -> Message | None:
         case {"type": "reasoning", **parts}:
             reasoning = _thought(parts)
             return Message("assistant", "", reasoning=reasoning) if reasoning else None
-        case {"type": "function_call", "call_id": str(call), "name": str(name), "arguments": given}:
-            return Message("assistant", "", (_call(call, name, given),))
-        case {"type": "function_call_output", "call_id": str(call), "output": given}:
-            return Message("tool", _content(given, place), answers=valid_unicode(call))
+        case {"type": "function_call", "call_id": str(call), "name": str(name)}:
+            return Message("assistant", "", (_call(call, name, item.get("arguments")),))
+        case {"type": "custom_tool_call", "call_id": str(call), "name": str(name), "input": given}:
+            return Message("assistant", "", (_call(call, name, {"input": given}),))
+        case {
+            "type": "function_call_output" | "custom_tool_call_output",
+            "call_id": str(call),
+            "output": given,
+        }:
+            output = text_of(given, f"item {place}", result=True)
+            return Message("tool", output, answers=valid_unicode(call))
         case {"type": str(kind)} if kind != "message":
-            raise _not_read(f"items of type {kind}", place)
+            raise unsupported(
+                f"items of type {kind} are not supported (item {place}); only text and functions"
+            )
         case {"role": str(role), "content": content} if role in ROLES:
             return Message(ROLES[role], _content(content, place))
         case _:
@@ -61,31 +77,13 @@ def _message(item: object, place: int) -> Message | None:
 
 
 def _call(call: str, name: str, given: object) -> ToolCall:
-    arguments = read_arguments(given)
-    if not isinstance(arguments, dict):
-        raise wrong("the arguments of a call must be an object")
-    return ToolCall(valid_unicode(call), valid_unicode(name), arguments)
+    return ToolCall(valid_unicode(call), valid_unicode(name), read_arguments(given))
 
 
 def _content(content: object, place: int) -> str:
-    if isinstance(content, list):
-        return "".join(_part(part, place) for part in content)
-    if not isinstance(content, str):
+    if not isinstance(content, str | list):
         raise wrong(f"the content of item {place} must be a text or a list of texts")
-    return valid_unicode(content)
-
-
-def _part(part: object, place: int) -> str:
-    match part:
-        case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
-            return valid_unicode(text)
-        case {"type": "refusal", "refusal": str(text)}:
-            return valid_unicode(text)
-        case {"type": str(kind)}:
-            raise _not_read(f"parts of type {kind}", place)
-        case _:
-            example = '{"type": "input_text", "text": "..."}'
-            raise wrong(f"parts of item {place} must look like {example}")
+    return text_of(content, f"item {place}")
 
 
 def _thought(item: Mapping[Any, Any]) -> str:
@@ -100,10 +98,6 @@ def _thought(item: Mapping[Any, Any]) -> str:
         if any(texts):
             return "".join(texts)
     return ""
-
-
-def _not_read(what: str, place: int) -> PydanticCustomError:
-    return unsupported(f"{what} are not supported (item {place}); only text and functions")
 
 
 def _joined(messages: Iterable[Message]) -> list[Message]:
@@ -142,17 +136,6 @@ _REFUSED: Refusals = {
 }
 
 
-def _nested(tool: object) -> object:
-    """A function as chats send it, with its name one level deeper."""
-    match tool:
-        case {"type": "function", **rest}:
-            return {"type": "function", "function": rest}
-        case {"type": str(kind)}:
-            raise unsupported(f"tools of type {kind} do not run here; send functions")
-        case _:
-            return tool
-
-
 def _chosen(choice: object) -> object:
     match choice:
         case None | "none" | "auto" | "required":
@@ -163,9 +146,6 @@ def _chosen(choice: object) -> object:
             raise wrong(
                 'it may be "none", "auto", "required" or {"type": "function", "name": "..."}'
             )
-
-
-Functions = Annotated[list[Annotated[ToolSpec, BeforeValidator(_nested)]], Field(max_length=MOST)]
 
 
 class ReasoningOptions(Strict):
@@ -182,10 +162,10 @@ class ResponsesBody(RequestBody):
 
     input: Items
     instructions: Text = ""
-    max_output_tokens: Count | None = None
+    max_output_tokens: Limit = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    tools: Functions | None = None
+    tools: Tools | None = None
     tool_choice: Annotated[Any, BeforeValidator(_chosen)] = None
     parallel_tool_calls: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
@@ -196,7 +176,7 @@ class ResponsesBody(RequestBody):
     @model_validator(mode="after")
     def _end_in_something(self) -> Self:
         last = self.input[-1] if self.input else Message("user", "")
-        if not last.content.strip() and last.role != "tool":
+        if not (last.content.strip() or last.calls or last.role == "tool"):
             raise wrong("the last item is empty; there is nothing to answer", "input")
         return self
 

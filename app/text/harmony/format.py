@@ -10,9 +10,8 @@ After the prompt's ``<|start|>assistant`` a model writes
 without these line breaks; every part may be missing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from app.request import Message
 from app.text.reasoning.tags import split_reasoning, with_separate_reasoning
@@ -103,25 +102,6 @@ def writes_calls(form: CallForm | None) -> bool:
         and form.between.startswith(CHANNEL)
         and form.between.endswith(MESSAGE)
     )
-
-
-def one_call_each(messages: Sequence[Message]) -> list[Message]:
-    """Each call in a message of its own, followed by its result: templates show the first call only."""
-    split: list[Message] = []
-    left = list(messages)
-    while left:
-        message = left.pop(0)
-        if len(message.calls) < 2:
-            split.append(message)
-            continue
-        results = list(takewhile(lambda each: each.role == "tool", left))
-        del left[: len(results)]
-        for place, call in enumerate(message.calls):
-            split.append(replace(message, content="" if place else message.content, calls=(call,)))
-            split += [each for each in results if each.answers == call.id]
-        named = {call.id for call in message.calls}
-        split += [each for each in results if each.answers not in named]
-    return split
 
 
 def _token(vocabulary: Vocabulary, text: str) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from app.request import CallDelta, Tool
 from app.text.detokenizer import open_length
 from app.text.tools.arguments import Arguments, ObjectArguments, arguments_of
+from app.text.tools.bare_call import bare_calls, may_become_calls
 from app.text.tools.call_format import CallForm
 from app.text.tools.values import parameters
 
@@ -25,13 +26,19 @@ class Parsed:
 class ToolCallParser:
     """Reads one answer; text that may become a call is held back until that is known."""
 
-    def __init__(self, form: CallForm, tools: Iterable[Tool]) -> None:
-        """A call of a tool that is not in ``tools`` is text."""
+    def __init__(self, form: CallForm, tools: Iterable[Tool], given: str = "") -> None:
+        """A call of a tool that is not in ``tools`` is text. ``given`` is the start of the answer.
+
+        A call that has begun there is reported with what was given of it.
+        """
         self._form, self._tools = form, {tool.name: tool for tool in tools}
         self._held, self._spoke = "", False
         self._step: Callable[[Parsed], bool] = self._speak
         self._arguments: Arguments = ObjectArguments()
         self.called = 0  # calls so far
+        self._given = 0  # characters held back that are no part of the rest
+        self.begun = self.feed(given).calls  # by the start of the answer
+        self._given = len(self._held)
 
     def feed(self, text: str) -> Parsed:
         """What the next text completes."""
@@ -41,31 +48,55 @@ class ToolCallParser:
             pass
         return found
 
-    def end(self) -> str:
-        """Text that was held back and is no call: half an opening, space at the end.
+    def end(self, *, cut: bool = False) -> Parsed:
+        """What was held back: an answer that is calls without marks, or text and no call.
 
-        Half a call is dropped.
+        Half a call is dropped, and half its opening where the answer was ``cut`` off.
         """
-        arguing = self._step == self._argue
-        left, self._held = "" if self.called or arguing else self._held, ""
-        return left
+        left, found = self._held, Parsed()
+        self._held = ""
+        if self._may_be_bare(left):
+            for name, arguments in bare_calls(left, self._tools):
+                found.calls.append(self._new_call(name, arguments))
+                self.called += 1
+        half = left.lstrip() and self._form.opening.startswith(left.lstrip())
+        marked = bool(self._form.tag) and self._step == self._open
+        if not (self.called or self._step == self._argue or marked or (cut and half)):
+            self._tell(found, left)
+        return found
 
     def _speak(self, found: Parsed) -> bool:
         """Text up to where a call may begin; space before a call is dropped."""
+        if self._may_be_bare(self._held):
+            return False
         at = self._call_at()
         if at < 0:
             self._say(found, len(self._held) - self._open_length())
             return False
         self._say(found, at)
-        self._held, self._step = self._held.lstrip(), self._open
+        opening = self._held.lstrip()
+        self._given = max(0, self._given - (len(self._held) - len(opening)))
+        self._held, self._step = opening, self._open
         return True
 
     def _say(self, found: Parsed, end: int) -> None:
         """Let text go, but for space at its end."""
         free = self._held[:end].rstrip()
-        found.text += free
+        self._tell(found, free)
         self._held = self._held[len(free) :]
-        self._spoke = self._spoke or bool(free)
+
+    def _tell(self, found: Parsed, text: str) -> None:
+        """Add a text, but for what the start of the answer had of it."""
+        found.text += text[self._given :]
+        self._given = max(0, self._given - len(text))
+        self._spoke = self._spoke or bool(text)
+
+    def _may_be_bare(self, text: str) -> bool:
+        """Whether all of the answer may be a call without its marks, where calls have some."""
+        return bool(self._form.tag and self._may_begin) and may_become_calls(text, self._tools)
+
+    def _new_call(self, name: str, arguments: str = "") -> CallDelta:
+        return CallDelta(self.called, arguments, name, f"call_{uuid.uuid4().hex[:24]}")
 
     def _call_at(self) -> int:
         """Where a call seems to begin; -1 for nowhere."""
@@ -102,11 +133,11 @@ class ToolCallParser:
             or not tail.startswith(between)
             or name not in self._tools
         ):
-            found.text, self._spoke = found.text + self._held[0], True
+            self._tell(found, self._held[0])
             self._held, self._step = self._held[1:], self._speak
             return True
         self._held = tail.removeprefix(self._form.between)
-        found.calls.append(CallDelta(self.called, "", name, f"call_{uuid.uuid4().hex[:24]}"))
+        found.calls.append(self._new_call(name))
         self._arguments = arguments_of(self._form, parameters(self._tools[name]))
         self._step = self._argue
         return True

@@ -18,25 +18,25 @@ _EXAMPLE = f"{DEFAULT_FORM.before}NAME{DEFAULT_FORM.between}{{...}}{DEFAULT_FORM
 
 def tools_in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
     """The conversation in words alone: tools, calls and what came of them as text."""
-    spoken = _together(messages)
+    spoken = in_words(messages)
     if not tools:
         return spoken
     listed = "\n".join(json.dumps(tool.described, ensure_ascii=False) for tool in tools)
     how = _HOW.format(tools=listed, call=_EXAMPLE)
-    if spoken[0].role != "system":
+    if not spoken or spoken[0].role != "system":
         return [Message("system", how), *spoken]
     return [replace(spoken[0], content=f"{spoken[0].content}\n\n{how}"), *spoken[1:]]
 
 
-def _together(messages: Sequence[Message]) -> list[Message]:
-    """The messages in words; results and the user's next message become one message.
+def in_words(messages: Sequence[Message]) -> list[Message]:
+    """Calls and what came of them in words; results and the user's next message become one message.
 
     Many templates refuse two messages of a user in a row.
     """
     spoken: list[Message] = []
     resulted = False  # the last message is a result
     for message in messages:
-        words = _in_words(message)
+        words = _spoken(message)
         if resulted and words.role == "user":
             words = replace(words, content=f"{spoken.pop().content}\n{words.content}")
         resulted = words.role == "user" and (resulted or message.role == "tool")
@@ -44,7 +44,7 @@ def _together(messages: Sequence[Message]) -> list[Message]:
     return spoken
 
 
-def _in_words(message: Message) -> Message:
+def _spoken(message: Message) -> Message:
     if message.role == "tool":
         return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
     called = [_written(call) for call in message.calls]

@@ -23,7 +23,6 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import override
 
 from engine.errors import Aborted, EngineError, ModelUnusable
@@ -113,11 +112,8 @@ class LlamaCppTarget(Target):
         return self._slots[slot].committed
 
     @override
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        """Commit tokens; no logits are computed and no states are returned.
-
-        An aborted call leaves the slot as it was.
-        """
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
+        """Commit tokens; no logits are computed. An aborted call leaves the slot as it was."""
         assert slot not in self._swapped, "a slot that is swapped out has no cells"
         self.crop(slot, self.length(slot))
         self._tidy()
@@ -128,7 +124,6 @@ class LlamaCppTarget(Target):
         except Aborted:
             self.llama.cache.remove(slot, before)
             del self._slots[slot].committed[before:]
-        return None
 
     @override
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:

@@ -44,12 +44,12 @@ class ExactHfTarget(CroppedHfTarget):
         return SAME_ROWS + 1, 2 * SAME_ROWS + 1
 
     @override
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
         """Commit tokens: a prompt chunk. A block that was read in part is read again, as if at once."""
         length = self.length(slot)
         again = self.tokens(slot)[length - length % READ_BLOCK :]
         self.crop(slot, length - len(again))
-        return super().feed(slot, [*again, *tokens], trace)
+        super().feed(slot, [*again, *tokens])
 
     @override
     def _logits(self, row: HeldRows, tree: DraftTree) -> Tensor:

@@ -84,13 +84,12 @@ class HfTarget(Target):
 
     @override
     @torch.inference_mode()
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
-        """Commit tokens unjudged: a prompt chunk. States are not traced."""
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
+        """Commit tokens unjudged: a prompt chunk."""
         row = self._slot(slot)
         self._take_back(row, 0)
         self._run(row, tokens, range(-1, len(tokens) - 1), last=1)
         self.commit(slot, range(len(tokens)))
-        return None
 
     @override
     @torch.inference_mode()
@@ -258,7 +257,7 @@ class CroppedHfTarget(HfTarget):
 
     @override
     @torch.inference_mode()
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
         """Commit tokens unjudged: a prompt chunk. When it is aborted the slot is as before."""
         row = self._slot(slot)
         row.cache.ends = self._abort
@@ -269,7 +268,6 @@ class CroppedHfTarget(HfTarget):
             row.cache.cut(len(row.committed))
         finally:
             row.cache.ends = bool
-        return None
 
     @override
     @torch.inference_mode()

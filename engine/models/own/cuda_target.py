@@ -118,9 +118,9 @@ class CudaTarget(TorchTarget):
         self._joining: dict[int, bool] = {}  # sequences -> whether they run in one pass
 
     @override
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
         with out_of_memory_as_ours(self._device):
-            return super().feed(slot, tokens, trace)
+            super().feed(slot, tokens)
 
     @override
     @torch.inference_mode()

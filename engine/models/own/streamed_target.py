@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -51,20 +50,17 @@ class StreamedTarget(TorchTarget):
         )
 
     @override
-    def feed(self, slot: int, tokens: Sequence[int], trace: int = 0) -> Tensor | None:
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
         """Commit a prompt chunk, in several passes where it is longer than the widest.
 
         When one of them is aborted, those before it stay.
         """
-        widest, states = self.source.widest, list[Tensor | None]()
+        widest = self.source.widest
         for at in range(0, len(tokens), widest):
             held = self.length(slot)
-            states.append(super().feed(slot, tokens[at : at + widest], trace))
+            super().feed(slot, tokens[at : at + widest])
             if self.length(slot) == held:
-                return None
-        if not trace:
-            return None
-        return torch.cat([cast("Tensor", state) for state in states], 1)[:, -trace:]
+                return
 
 
 def load_streamed(spec: ModelSpec, open_source: OpenSource) -> StreamedTarget:

@@ -194,9 +194,9 @@ class TestCaches:
         def count(name: str, model: TorchTarget) -> None:
             feed, grow = model.feed, model.grow
 
-            def fed(slot: int, tokens: Sequence[int], trace: int = 0) -> object:
+            def fed(slot: int, tokens: Sequence[int]) -> object:
                 read[name] += len(tokens)
-                return feed(slot, tokens, trace)
+                return feed(slot, tokens)
 
             def grown(batch: Sequence[Rows]) -> object:
                 read[name] += sum(len(rows.tokens) for rows in batch)

@@ -145,7 +145,12 @@ class TestSeveralAnswers:
         """Each of them was rendered and encoded again, up to 16 times."""
         text = CountedRenders()
         async with assisted(tmp_path, text=text) as assistant:
-            found = [arrived async for arrived in assistant.answers(said("one two"), 3)]
+            found = [
+                arrived
+                async for arrived in assistant.answers(
+                    [await assistant.prepare(said("one two"))], 3
+                )
+            ]
         ends = {at: event.text for at, event in found if isinstance(event, Completion)}
         assert ends == dict.fromkeys(range(3), "one two")
         assert text.renders == 1
@@ -153,7 +158,12 @@ class TestSeveralAnswers:
     @asynchronous
     async def test_report_silence(self, tmp_path):
         async with assisted(tmp_path, fake_engine.slow_reader) as assistant:
-            found = [one async for one in assistant.answers(said("a b c d e"), 1, 0.0005)]
+            found = [
+                one
+                async for one in assistant.answers(
+                    [await assistant.prepare(said("a b c d e"))], 1, 0.0005
+                )
+            ]
         assert None in found
         assert isinstance(found[-1][1], Completion)
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,15 @@ def token_bytes(token: int) -> bytes:
     return "é".encode()[:1] if token % 2 else b"word"
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What of a prepared request the endpoint reads."""
+
+    chat: ChatRequest
+    prompt_tokens: int
+    freed: tuple[str, ...] = ()
+
+
 class FakeAssistant:
     """``CRASH``, ``BUG`` and ``FOREVER`` as the last message make it behave accordingly."""
 
@@ -49,21 +59,35 @@ class FakeAssistant:
         self.requests: list[ChatRequest] = []
         self.ended = threading.Event()  # set when an answer ends, however it does
         self.running = 0  # answers
+        self.steps = 0  # all passes
 
     async def close(self) -> None:
         """It holds nothing."""
 
+    def models(self) -> list[CatalogEntry]:
+        return [self.entry]
+
+    async def prepare(self, request: ChatRequest) -> Prepared:
+        prompt = sum(len(one.content.split()) for one in request.conversation_or_text)
+        if prompt >= CONTEXT:
+            raise ContextOverflow(prompt, CONTEXT)
+        if request.drafter == "chain":
+            raise InvalidRequest("the drafter chain cannot run: it has no draft")
+        return Prepared(request, prompt)
+
     async def answers(
-        self, request: ChatRequest, count: int = 1, quiet_seconds: float | None = None
+        self, requests: Sequence[Prepared], count: int = 1, quiet_seconds: float | None = None
     ) -> AsyncGenerator[Arrived | None]:
         """The answers in step with each other, as one batch of the engine."""
-        self.requests += [request.choice(at) for at in range(count)]
+        wanted = [one.chat.choice(at) for one in requests for at in range(count)]
+        self.requests += wanted
         async with AsyncExitStack() as stack:
             left = {}
-            for at in range(count):
+            for at, request in enumerate(wanted):
                 left[at] = await stack.enter_async_context(aclosing(self._answer(request)))
             while left:
                 await asyncio.sleep(self.pause)
+                self.steps += 1
                 for at, answer in list(left.items()):
                     if (event := await anext(answer, None)) is None:
                         del left[at]
@@ -73,10 +97,6 @@ class FakeAssistant:
     async def _answer(self, request: ChatRequest) -> AsyncGenerator[AnswerEvent]:
         text = request.conversation_or_text[-1].content
         prompt = sum(len(one.content.split()) for one in request.conversation_or_text)
-        if prompt >= CONTEXT:
-            raise ContextOverflow(prompt, CONTEXT)
-        if request.drafter == "chain":
-            raise InvalidRequest("the drafter chain cannot run: it has no draft")
         self.running += 1
         tags, parser = TagSplitter(), OutputParser(StopFilter(()))
         written, passes, logprobs = "", 0, ()

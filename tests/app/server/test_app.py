@@ -42,27 +42,9 @@ def test_without_the_prefix_a_wrong_method_is_refused_before_any_page() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])
-def test_health_answers_head_requests(running: Running, prefix: str) -> None:
-    """Programs that watch servers send HEAD."""
-    whole = HTTP.get(f"{running.url}{prefix}/health")
-    assert whole.json() == {"status": "ok", "model": "pocket"}
-    head = HTTP.head(f"{running.url}{prefix}/health")
-    assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["content-length"] == whole.headers["content-length"]
-    assert HTTP.head(f"{running.url}{prefix}/models").status_code == 405
-
-
-def test_any_route_and_method_answers_in_the_same_shape(running: Running) -> None:
-    for method, path, status in [
-        ("GET", "/v1/nothing", 404),
-        ("POST", "/v1/embeddings", 404),
-        ("GET", "/v1/chat/completions", 405),
-        ("DELETE", "/v1/models", 405),
-        ("POST", "/v1/models/pocket", 405),
-    ]:
-        response = HTTP.request(method, f"{running.url}{path}")
-        assert response.status_code == status, path
-        assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+def test_health_names_the_model(running: Running, prefix: str) -> None:
+    found = HTTP.get(f"{running.url}{prefix}/health").json()
+    assert found == {"status": "ok", "model": "pocket"}
 
 
 @asynchronous

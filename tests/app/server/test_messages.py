@@ -155,7 +155,10 @@ def test_an_answer_that_is_cut_short(url: str) -> None:
 
 def test_anthropics_client_raises_each_error(running: Running) -> None:
     with anthropic.Anthropic(base_url=running.url, api_key="none", max_retries=0) as claude:
-        for content, words in ((CRASH, "process ended by itself"), ("word " * 2000, "holds 1000")):
+        for content, words in (
+            (CRASH, "process ended by itself"),
+            ("word " * 2000, "2000 tokens > 1000"),
+        ):
             with pytest.raises(anthropic.APIStatusError, match=words):
                 claude.messages.create(
                     model="pocket", max_tokens=9000, messages=[{"role": "user", "content": content}]

@@ -19,6 +19,7 @@ from app.server.respond import PING, Protocol, event, respond
 from engine.request import FinishReason
 from tests.app.asynchronous import asynchronous
 from tests.app.history.replies import stats
+from tests.app.server.fake_assistant import Prepared
 from tests.app.server.serving import answer
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=5)
@@ -73,8 +74,11 @@ class Answers:
     def __init__(self, *script: Arrived | asyncio.Event | None) -> None:
         self.script, self.closed = script, False
 
+    async def prepare(self, request: ChatRequest) -> Prepared:
+        return Prepared(request, 1)
+
     async def answers(
-        self, request: ChatRequest, count: int, quiet_seconds: float
+        self, requests: list[Prepared], count: int, quiet_seconds: float
     ) -> AsyncGenerator[Arrived | None]:
         try:
             for item in self.script:
@@ -88,9 +92,10 @@ class Answers:
 
 async def answered(answers: Answers, protocol: Protocol) -> Any:
     body: Any = SimpleNamespace(
-        stream=True, chat_request=ChatRequest(()), choices=1, prompt_field="messages"
+        stream=True, chat_requests=(ChatRequest(()),), choices=1, skipped=()
     )
-    staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait())
+    scope = {"path": "/v1/responses", "headers": []}
+    staying: Any = SimpleNamespace(receive=lambda: asyncio.Event().wait(), scope=scope)
     assistant: Any = answers
     return await respond(assistant, body, protocol, staying)
 

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from engine.draft_length.dynamic_exit import DynamicExit
-from engine.draft_length.exit_value import ExitOdds, RoundCost
-from engine.draft_length.shadow_tokens import Counts, bin_of
+from engine.draft_length.exit_counts import ExitCounts, bin_of
 from engine.draft_length.tuning import TUNING
 from engine.drafters.early_exit import EarlyExit
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
@@ -19,7 +18,7 @@ from engine.statistics.pass_cost import PassCost
 from tests.engine.tiny import Markov, decoded
 
 GREEDY = SamplingParams()
-BINS, COLUMNS, RANKS = TUNING.bins, TUNING.columns, len(TUNING.sibling_shares)
+BINS = TUNING.bins
 
 
 def context(request=1, ids=(1,), sampling=GREEDY, chance=None):
@@ -28,28 +27,16 @@ def context(request=1, ids=(1,), sampling=GREEDY, chance=None):
 
 def counts(*exits):
     """Counts of exits from lists of (confidence, matched)."""
-    found = Counts.empty(len(exits)).table
+    found = ExitCounts.empty(len(exits)).table
     for exit_layer, tokens in enumerate(exits):
         for confidence, matched in tokens:
-            missed = int(not matched)
-            found[exit_layer, missed * BINS + bin_of(confidence, BINS)] += 1
-    return Counts(found)
+            found[exit_layer, int(not matched), bin_of(confidence)] += 1
+    return ExitCounts(found)
 
 
 def units(layers, depth):
     """The paper's denominator, [L - 1, depth + 1]."""
-    return np.arange(1, layers)[:, None] * np.arange(depth + 1) + layers
-
-
-def chains(layers, depth):
-    """The same as the cost of a round, where only chains are possible."""
-    return RoundCost(units(layers, depth).astype(float))
-
-
-def odds(alpha, caught=None):
-    """Of exits with this acceptance; siblings catch nothing unless ``caught`` is given."""
-    none = np.zeros((len(alpha), RANKS))
-    return ExitOdds(np.asarray(alpha, float), none if caught is None else np.asarray(caught, float))
+    return (np.arange(1, layers)[:, None] * np.arange(depth + 1) + layers).astype(float)
 
 
 def drafted(depth, layer, seconds, request=1):
@@ -62,7 +49,6 @@ def flat(seconds=0.1):
 
 
 LONGEST = Budget(6, 6)
-PAPER = (("units", 1.0),)  # decisions that do not depend on how fast this machine is
 
 
 class Deep(Markov):
@@ -93,22 +79,15 @@ def one_hot(*following):
     return law / law.sum(-1, keepdim=True)
 
 
-def new(target, **options):
-    """A policy with costs in the paper's units, so that its choices are the same on every machine."""
-    parts = DrafterResources(target, options={"units": 1.0, **options})
-    return DynamicExit(parts, "early_exit")
-
-
-def over(target, cost, **options):
-    """A policy with measured passes."""
-    return DynamicExit(DrafterResources(target, cost=cost, options=options), "early_exit")
+def new(target):
+    """A policy whose passes are never measured: its costs are the paper's, the same on every machine."""
+    return DynamicExit(DrafterResources(target), "early_exit")
 
 
 def drafts(target, policy, ids, until, sampling=GREEDY):
     """(budget, outcome) of every round of an answer; ``ids`` grows."""
     chance, given = SeededRandom(3), []
-    states = target.feed(0, ids[:-1], policy.prompt_rows)
-    policy.prompt(Context(1, 0, ids, sampling, chance), states)
+    target.feed(0, ids[:-1])
     drafter = EarlyExit(DrafterResources(target))
 
     def draft(here):

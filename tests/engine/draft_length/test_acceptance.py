@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.draft_length.acceptance import DepthAcceptance, pooled, shrunk
+from engine.draft_length.goodput import DepthAcceptance, pooled, shrunk
 from engine.draft_length.tuning import TUNING
 
 MEMORY = TUNING.request_memory

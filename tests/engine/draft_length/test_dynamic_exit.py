@@ -1,4 +1,4 @@
-"""Dynamic exit: what requests measure, when exits are tried again, and siblings of a chain."""
+"""Dynamic exit: what requests measure, when exits are tried again, and where a draft ends."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -7,42 +7,34 @@ import numpy as np
 import pytest
 import torch
 
-from engine.draft_length.dynamic_exit import ExitPool, RequestExits
-from engine.draft_length.exit_rules import ExitStop
-from engine.draft_length.exit_value import ExitChoice, RoundCost
-from engine.draft_length.shadow_tokens import Counts
+from engine.draft_length.dynamic_exit import ExitPool, ExitStop, RequestExits
+from engine.draft_length.exit_counts import ExitCounts
 from engine.draft_length.tuning import TUNING
-from engine.drafters.early_exit import EarlyExit
-from engine.interfaces.drafter import Budget, DrafterResources, Outcome
-from engine.interfaces.target import Capability, Scores
+from engine.interfaces.drafter import Budget, Outcome
+from engine.interfaces.target import Scores
 from engine.request import SamplingParams
-from engine.speculation.rng import SeededRandom
-from engine.speculation.tree import DraftTree, chain, single
+from engine.speculation.tree import DraftTree, chain
 from engine.speculation.verify import Verdict
-from engine.statistics.pass_cost import PassCost
 from tests.engine.draft_length.exits import (
-    BINS,
     GREEDY,
     LONGEST,
     Deep,
-    chains,
     context,
     counts,
     drafts,
-    flat,
     new,
     one_hot,
-    over,
     rounds,
+    units,
 )
 from tests.engine.tiny import tiny_target
 
 RIGHT, WRONG = one_hot(1, 2, 0), one_hot(2, 0, 1)
 
 
-def exits(layers=3, gap=1):
+def exits(layers=3):
     """A request of which nothing was measured."""
-    return RequestExits(ExitPool(Counts.empty(layers - 1), gap))
+    return RequestExits(ExitPool(ExitCounts.empty(layers - 1)))
 
 
 def hear(policy, target, request, passes=30, sampling=GREEDY):
@@ -74,7 +66,7 @@ def test_shadow_tokens_are_what_the_exits_would_have_drafted(seed):
     for outcome in rounds(target, policy, ids, 12):
         if not outcome.tree.trace:
             continue
-        path, found = outcome.verdict.path, Counts(policy.shadows(outcome))
+        path, found = outcome.verdict.path, ExitCounts(policy.shadows(outcome))
         text = [*ids, *(outcome.tree.tokens[n] for n in path[1:]), outcome.verdict.bonus]
         for layer in range(1, 5):
             right = 0
@@ -82,7 +74,7 @@ def test_shadow_tokens_are_what_the_exits_would_have_drafted(seed):
                 fresh.crop(0, 0)
                 fresh.feed(0, text[: end - 1])
                 right += int(fresh.shallow([0], [text[end - 1]], layer)[0].argmax()) == text[end]
-            assert found.matches[layer - 1].sum() == pytest.approx(right)
+            assert found.table[layer - 1, 0].sum() == pytest.approx(right)
             assert found.seen[layer - 1] == pytest.approx(len(path))
 
 
@@ -112,43 +104,18 @@ def test_untraced_rounds_measure_of_their_exit_what_a_trace_would():
             if accepted >= len(budget.stop.probabilities):
                 continue
             own = exits(5)
-            own.choice, own.stop = ExitChoice(budget.exit_layer, 6, 1.0), budget.stop
-            own.untraced(outcome.tree, outcome.verdict.path)
-            row, columns = budget.exit_layer - 1, slice(2 * BINS)
-            wanted = policy.shadows(outcome)[row, columns]
-            assert own.counts.table[row, columns] == pytest.approx(wanted, abs=1e-4)
+            own.stop = budget.stop
+            own.untraced(accepted)
+            row = budget.exit_layer - 1
+            assert own.counts.table[row] == pytest.approx(policy.shadows(outcome)[row], abs=1e-4)
             compared += 1
     assert compared >= 10
 
 
-@pytest.mark.parametrize(("path", "found"), [((0, 1, 4), 1.0), ((0, 1), 0.0), ((0, 1, 2), None)])
-def test_untraced_rounds_measure_which_sibling_was_right(path, found):
-    """Siblings that were drafted are known to be right or not, later ones are not."""
-    request = exits()
-    request.choice, request.stop = (
-        ExitChoice(1, 2, 1.0),
-        ExitStop(None, (), probabilities=[0.9, 0.8]),
-    )
-    request.untraced(DraftTree((0, 1, 2, 5, 6, 7), (-1, 0, 1, 1, 1, 0)), path)
-    ranks = request.counts.table[0, 2 * BINS :].tolist()
-    if found is None:  # the chain was accepted
-        assert not any(ranks)
-    else:
-        assert ranks == [0.0, found, *[0.0] * 5, 1.0, 1.0, *[0.0] * 5]
+# What requests leave to others.
 
 
-# The prompt, and what requests leave to others.
-
-
-def test_the_prompt_decides_the_first_exit():
-    target = Deep(WRONG, RIGHT, RIGHT)
-    policy = new(target)
-    policy.prompt(context(), target.feed(0, [0, 1, 2] * 10, policy.prompt_rows))
-    assert policy.budgets([context()], [LONGEST])[0].exit_layer == 2
-
-
-def test_without_a_prompt_one_token_of_the_usual_exit_is_tried():
-    """A prompt of one token, or one that was cached, has no states."""
+def test_at_first_one_token_of_the_usual_exit_is_tried():
     policy = new(Deep(one_hot(1, 0), one_hot(1, 0), one_hot(1, 0)))
     assert policy.budgets([context()], [LONGEST]) == [Budget(1, 1, trace=True)]
 
@@ -158,13 +125,6 @@ def test_a_request_starts_from_what_those_of_its_kind_measured():
     same, other = context(2), context(3, sampling=SamplingParams(1.0))
     assert policy.budgets([same], [LONGEST])[0].exit_layer == 2
     assert policy.budgets([other], [LONGEST]) == [Budget(1, 1, trace=True)]
-
-
-def test_a_prompt_is_not_read_if_earlier_requests_measured_enough():
-    policy, target = ended({2})
-    states = target.feed(0, [0, 1, 2], 3)
-    target.by_layer = None  # reading would fail
-    policy.prompt(context(2), states)
 
 
 def test_a_request_learns_a_little_from_one_that_runs_at_the_same_time():
@@ -189,17 +149,23 @@ def traced(request, fresh, cost, rounds_=300):
             found.append(n)
             request.traced(fresh)
         else:
-            request.untraced(single(0), [0])
+            request.untraced(0)
     return found
 
 
 def test_while_plain_the_gaps_between_traces_double_up_to_the_largest():
     nothing = counts(*[[(0.9, False)]] * 2).table
-    found = traced(exits(), nothing, chains(3, 6), 2500)
+    found = traced(exits(), nothing, units(3, 6), 2500)
     gaps = [b - a for a, b in pairwise(found)]
-    wanted = [min(2 ** (n + 1), TUNING.plain_trace_gap) for n in range(len(gaps))]
+    wanted = [min(2 ** (n + 1), TUNING.longest_rest) for n in range(len(gaps))]
     assert gaps == wanted
-    assert gaps[-2:] == [TUNING.plain_trace_gap] * 2
+    assert gaps[-2:] == [TUNING.longest_rest] * 2
+
+
+def test_while_drafting_they_double_up_to_a_small_one():
+    right = counts([(0.9, True)], [(0.9, True)]).table
+    gaps = [b - a for a, b in pairwise(traced(exits(), right, units(3, 6)))]
+    assert max(gaps) == gaps[-1] == TUNING.trace_gap
 
 
 def test_an_exit_that_became_right_is_found_at_the_next_trace():
@@ -214,58 +180,33 @@ def test_an_exit_that_became_right_is_found_at_the_next_trace():
 
 
 def test_an_exit_that_is_right_but_too_dear_is_looked_at_ever_less():
-    """Its token was right in every pass: every pass was traced, and plain decoding lost a tenth."""
-    dear = RoundCost(np.array([[1.0] + [100.0 * d for d in range(1, 9)]] * 2))
+    dear = np.array([[1.0] + [100.0 * d for d in range(1, 9)]] * 2)
     right = counts([(0.9, True)], [(0.9, True)]).table
-    request = exits()
-    found = traced(request, right, dear)
-    starts = [n for n in found if n - 1 not in found]
-    gaps = [b - a for a, b in pairwise(starts)]
-    assert all(b >= 2 * a - TUNING.follow_traces for a, b in pairwise(gaps))
-    assert len(found) <= (TUNING.follow_traces + 1) * 9
-    again = traced(exits(gap=request.plain_gap), right, dear)  # the next answer
-    assert again[0] == TUNING.first_trace_gap - 1
-    assert len(again) < len(found)
+    assert len(traced(exits(), right, dear)) <= 2 * 9
 
 
-# Siblings: candidates that hang next to the chain's tokens, where rows of a pass are cheap.
+# Where a draft ends.
 
 
-def doubtful(share):
-    """An exit that gives the right token this share and another token the rest."""
-    law = share * RIGHT + (1 - share) * WRONG
-    return Deep(law, law, RIGHT)
+def stop(matches=0, misses=0, price=0.3, alpha_of=8):
+    """Of an exit with tokens of high confidence, and so many of low confidence that were right."""
+    known = counts([(0.9, True)] * matches + [(0.9, False)] * misses + [(0.1, True)] * alpha_of)
+    return ExitStop(known, 1, prices=[price] * 6)
 
 
-def test_where_rows_are_free_second_choices_are_drafted_and_taken():
-    """The first layer always prefers another token: no chain of it would be accepted."""
-    target = doubtful(0.4)
-    found = [o.tree for o in rounds(target, over(target, flat()), [0, 1, 2, 0], 60)]
-    assert sum(not tree.is_chain for tree in found) > len(found) / 2
+def test_a_draft_ends_where_the_next_token_does_not_pay():
+    here = stop(matches=6, misses=2)
+    sure, alpha = here.known.acceptance(1, 0.9), float(here.known.alpha[0])
+    wanted = [sure**n * alpha <= 0.3 for n in range(1, 6)]
+    assert [here.drawn(0.9) for _ in range(5)] == wanted
+    assert any(wanted)
+    assert not all(wanted)
 
 
-@pytest.mark.parametrize("kept", ["chains", "steep", "narrow"])
-def test_where_siblings_are_not_allowed_or_do_not_pay_there_are_none(kept):
-    target, cost = doubtful(0.6), flat()
-    if kept == "steep":
-        cost = PassCost({rows: 0.1 * rows for rows in range(1, 14)})
-    if kept == "narrow":
-        target.offers = frozenset({Capability.LAYERS})
-    options = {"chains": 1.0} if kept == "chains" else {}
-    found = rounds(target, over(target, cost, **options), [0, 1, 2, 0], 60)
-    assert all(outcome.tree.is_chain for outcome in found)
-
-
-def test_a_kept_choice_drafts_no_more_nodes_than_are_left():
-    target = doubtful(0.4)
-    policy, ids = over(target, flat()), [0, 1, 2, 0]
-    for _ in rounds(target, policy, ids, 30):
-        pass
-    for nodes in (12, 6, 3, 2):
-        here = context(ids=ids, chance=SeededRandom(1))
-        [budget] = policy.budgets([here], [Budget(nodes, nodes)])
-        [tree] = EarlyExit(DrafterResources(target)).draft([here], [budget])
-        assert 0 < tree.drafted <= nodes
+def test_an_unsure_token_or_the_last_price_ends_a_draft():
+    assert ExitStop(counts([(0.9, True)] * 9), 1, [0.1] * 3).drawn(0.05)
+    sure = ExitStop(counts([(0.9, True)] * 9), 1, [0.1] * 3)
+    assert [sure.drawn(1.0) for _ in range(3)] == [False, False, True]
 
 
 # Contracts.
@@ -276,7 +217,7 @@ def test_never_more_than_allowed(longest):
     fresh = new(Deep(one_hot(1, 0), one_hot(1, 0)))
     for policy in (fresh, ended({1})[0], ended(set())[0]):
         budget = policy.budgets([context(9)], [longest])[0]
-        assert budget.depth <= min(longest.depth, TUNING.exit_longest)
+        assert budget.depth <= min(longest.depth, TUNING.longest_chain)
         assert budget.nodes <= longest.nodes
         assert not (budget.trace and longest.depth == 0)
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.draft_length.acceptance import DepthAcceptance, pooled, shrunk
-from engine.draft_length.goodput import Goodput, Offer, admit
+from engine.draft_length.goodput import DepthAcceptance, Goodput, Offer, admit, pooled, shrunk
 from engine.draft_length.tuning import TUNING
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome, StopRule
 from engine.request import Prior, SamplingParams
@@ -17,7 +16,7 @@ from engine.speculation.tree import DraftTree, chain
 from engine.speculation.verify import Verdict
 from engine.statistics.pass_cost import DraftCost, PassCost
 
-PROBE_FIRST = TUNING.first_probe
+PROBE_FIRST = TUNING.first_rest
 LONGEST = Budget(8, 8)
 HERE = Context(1, 0, [1], SamplingParams(), None)
 SELECTIVE = frozenset({StopRule.FLOOR})
@@ -63,7 +62,7 @@ def test_a_new_request_starts_by_speculating():
 
 
 def test_while_off_it_probes_with_growing_intervals_up_to_the_largest(monkeypatch):
-    monkeypatch.setattr("engine.draft_length.goodput.TUNING", replace(TUNING, last_probe=64))
+    monkeypatch.setattr("engine.draft_length.goodput.TUNING", replace(TUNING, longest_rest=64))
     policy = taught(0, flat=10, slope=1, draft=3)
     waits, plain = [], 0
     for _ in range(400):
@@ -258,7 +257,7 @@ def test_a_drafter_that_leaves_out_unlikely_nodes_gets_room_and_a_price():
     least, steep = grown(STEEP, gains), grown(STEEP, gains, stop_rules=SELECTIVE)
     assert (least.nodes < 32, steep.nodes, steep.depth) == (True, 64, 8)
     assert steep.floor == least.floor > grown(FLAT, gains, stop_rules=SELECTIVE).floor
-    assert grown(FLAT, gains, stop_rules=SELECTIVE).floor >= TUNING.least_probability
+    assert grown(FLAT, gains, stop_rules=SELECTIVE).floor >= TUNING.least_floor
     assert grown(STEEP, {16: 0, 64: 0}, stop_rules=SELECTIVE).nodes == 0
 
 
@@ -281,7 +280,7 @@ def test_history_sets_the_first_length_and_fades():
     here = replace(HERE, priors={"chain": poor})
     policy = Goodput(DrafterResources(None, cost=curve((1, 10.0), (64, 40.0))), "chain")
     assert policy.budgets([here], [LONGEST])[0].depth < 2
-    for _ in range(30):
+    for _ in range(60):
         policy.observe([replace(outcome(4, 4, 0.1, 0.0), context=here)])
     assert policy.budgets([here], [LONGEST])[0].depth >= 6
 

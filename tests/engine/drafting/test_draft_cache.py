@@ -102,9 +102,7 @@ ROOM = 1000
 def counted(model):
     """Tokens that are read from now on, by slot: fed or grown."""
     read, feed, grow = [], model.feed, model.grow
-    model.feed = lambda slot, tokens, trace=0: (
-        read.append((slot, len(tokens))) or feed(slot, tokens)
-    )
+    model.feed = lambda slot, tokens: read.append((slot, len(tokens))) or feed(slot, tokens)
     model.grow = lambda rows: read.extend((r.slot, len(r.tokens)) for r in rows) or grow(rows)
     return read
 

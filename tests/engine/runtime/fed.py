@@ -14,5 +14,5 @@ def gguf_text(seed, length):
 def fed_from_now_on(model):
     """The list of tokens that the model is fed after this call."""
     fed, feed = [], model.feed
-    model.feed = lambda slot, tokens, trace=0: fed.extend(tokens) or feed(slot, tokens, trace)
+    model.feed = lambda slot, tokens: fed.extend(tokens) or feed(slot, tokens)
     return fed

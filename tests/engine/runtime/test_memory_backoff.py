@@ -40,9 +40,9 @@ class Cramped:
         self._check(sum(len(tree) for tree in trees))
         return self._target.score(slots, trees)
 
-    def feed(self, slot, tokens, trace=0):
+    def feed(self, slot, tokens):
         self._check(len(tokens))
-        return self._target.feed(slot, tokens, trace)
+        return self._target.feed(slot, tokens)
 
     def grow(self, batch):
         self._check(sum(len(rows.tokens) for rows in batch))

@@ -16,47 +16,13 @@ def test_without_fading_it_is_all_tokens_over_all_passes(found):
         speedup.count(tokens, passes)
     whole = sum(passes for _, passes in found)
     assert speedup.value == pytest.approx(sum(tokens for tokens, _ in found) / whole)
-    assert speedup.lost == pytest.approx(whole - sum(tokens for tokens, _ in found))
     assert speedup.rounds == len(found)
-
-
-@given(rounds, st.floats(0.1, 50.0))
-def test_a_lighter_speedup_is_the_same_speedup_and_no_heavier(found, most):
-    speedup = Speedup()
-    for tokens, passes in found:
-        speedup.count(tokens, passes, 0.9)
-    lighter = speedup.limited(most)
-    assert lighter.value == pytest.approx(speedup.value)
-    assert lighter.trials <= min(most, speedup.trials) * (1 + 1e-9)
 
 
 def test_nothing_measured_is_plain_s_speedup_and_a_guess_is_the_guess():
     assert Speedup().value == 1.0
     assert Speedup().with_prior(1.3, 6.0).value == pytest.approx(1.3)
     assert Speedup(10.0, 5.0).with_prior(1.0, 5.0).value == pytest.approx(1.5)
-
-
-@given(rounds, st.floats(0.5, 3.0), st.floats(0.1, 9.0), st.floats(0.0, 0.5))
-def test_an_upper_bound_is_the_value_with_the_prior_and_a_credit_for_few_rounds(
-    found, guess, passes, credit
-):
-    speedup = Speedup()
-    for tokens, seconds in found:
-        speedup.count(tokens, seconds)
-    wanted = speedup.with_prior(guess, passes).upper_bound(credit)
-    assert speedup.upper_bound(credit, guess, passes) == pytest.approx(wanted)
-
-
-def test_a_credit_is_for_few_rounds_only():
-    assert Speedup(2.0, 1.0, 1).upper_bound(0.5) == pytest.approx(3.0)
-    assert Speedup(2.0, 1.0, 10_000).upper_bound(0.5) == pytest.approx(2.0, rel=0.01)
-
-
-def test_what_a_round_takes_is_followed():
-    speedup = Speedup()
-    for _ in range(100):
-        speedup.count(2.0, 1.6, 0.9)
-    assert speedup.length == pytest.approx(1.6, rel=0.01)
 
 
 # Decayed counts.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.statistics.pass_cost import DraftCost, LinearFit, PassCost
+from engine.statistics.pass_cost import UNKNOWN_SECONDS, DraftCost, LinearFit, PassCost
 from engine.statistics.tuning import TUNING
 
 seconds = st.floats(1e-5, 10)
@@ -18,7 +18,7 @@ def profiled(points):
 
 
 def test_an_unmeasured_pass_costs_the_same_whatever_its_width():
-    assert PassCost().seconds(1) == PassCost().seconds(64) == TUNING.unknown_seconds
+    assert PassCost().seconds(1) == PassCost().seconds(64) == UNKNOWN_SECONDS
 
 
 def test_the_curve_passes_through_its_knots_and_between_them():

@@ -8,7 +8,7 @@ import pytest
 from app.bench.lanes import Lane
 from app.bench.measure import Measurement
 from app.bench.options import CLAIMS, Conditions, FixedBench
-from app.bench.papers import command, lossless
+from app.bench.papers import lossless, parallel
 from app.bench.papers.auto import usual
 from app.bench.papers.harness import Harness, over_best, per_pass, rates
 from app.bench.papers.parallel import shown
@@ -76,11 +76,11 @@ def test_the_exit_code_and_the_file_show_what_was_missed(tmp_path, monkeypatch, 
         "one": row("One", [Check("a", 2, 1)], {"x": 2}),
         "two": row("Two", [Check("b", 0, 1)], {}),
     }
-    monkeypatch.setattr(command, "each_shown", lambda names, _: map(rows.get, names))
+    monkeypatch.setattr(parallel, "each_shown", lambda names, _: map(rows.get, names))
     file = tmp_path / "claims.json"
 
     def run(*names):
-        return command.run(FixedBench("seeds", load_settings(), "pocket", None, file, only=names))
+        return parallel.run(FixedBench("seeds", load_settings(), "pocket", None, file, only=names))
 
     assert run("one") == 0
     assert "1 of 1 claims hold" in capsys.readouterr().out.splitlines()[-1]

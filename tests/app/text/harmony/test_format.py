@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.request import Message, Tool, ToolCall, ToolUse
 from app.text.chat_text import ChatText
-from app.text.harmony.format import one_call_each
+from app.text.conversation import one_call_each
 from app.text.reasoning.tags import joined, split_reasoning
 from app.text.template import ChatTemplate
 from app.text.tools.call_format import DEFAULT_FORM

@@ -58,7 +58,7 @@ def calls_in(form: CallForm, text: str) -> tuple[str, list[tuple[str, dict]]]:
     reader = ToolCallParser(form, [ADD, LOOK])
     parsed = reader.feed(text)
     calls = [(name, json.loads(arguments)) for name, arguments in calls_of(parsed.calls)]
-    return parsed.text + reader.end(), calls
+    return parsed.text + reader.end().text, calls
 
 
 @pytest.mark.parametrize("form", FORMS)

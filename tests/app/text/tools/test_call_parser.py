@@ -59,7 +59,8 @@ def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]
         said += parsed.text
         parts += parsed.calls
     assert all(part.id.startswith("call_") for part in parts if part.name)
-    return said + reader.end(), calls_of(parts)
+    end = reader.end()
+    return said + end.text, calls_of([*parts, *end.calls])
 
 
 @given(st.sampled_from(FORMS), arguments, st.lists(st.integers(0, 400), max_size=12))

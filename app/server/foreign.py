@@ -1,0 +1,73 @@
+"""Tools, items and blocks of kinds that do not run here: taken out of a request, and named.
+
+Agents send the tools of one provider to all of them, and histories have what other servers ran.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from app.server.text_schemas import valid_unicode
+
+Body = dict[str, Any]
+OWN_ITEMS = (
+    "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
+    "custom_tool_call_output", "item_reference",
+)  # fmt: skip
+_OWN_BLOCKS = ("tool_use", "tool_result")
+_LONGEST = 400  # characters of a header
+
+
+def without_foreign(body: Body, own_tools: tuple[str, ...]) -> Body:
+    """The body without what does not run here; ``skipped`` names the kinds.
+
+    ``own_tools`` are the types of tools that do run.
+    """
+    found = dict(body)
+    skipped: dict[str, None] = {}  # a set in the order in which they came
+    for field, what, own in (("tools", "tools", own_tools), ("input", "items", OWN_ITEMS)):
+        if isinstance(entries := body.get(field), list):
+            found[field] = [one for one in entries if _kind(one) in ("", *own)]
+            skipped |= dict.fromkeys(_named(what, entries, found[field]))
+    if isinstance(messages := body.get("messages"), list):
+        pairs = [_without_blocks(message) for message in messages]
+        found["messages"] = [kept for kept, _ in pairs]
+        skipped |= dict.fromkeys(name for _, names in pairs for name in names)
+    return {**found, "skipped": (*skipped,)}
+
+
+def headers_of(skipped: Sequence[str], freed: Sequence[str] = ()) -> dict[str, str]:
+    """Headers of a response: what was skipped of its request, and what no grammar holds.
+
+    Clients chose these words.
+    """
+    named = {"x-slipstream-skipped": skipped, "x-slipstream-freed": freed}
+    return {name: _safe(", ".join(words)) for name, words in named.items() if words}
+
+
+def _safe(text: str) -> str:
+    short = text[:_LONGEST]
+    return "".join(char if char.isascii() and char.isprintable() else "?" for char in short)
+
+
+def _kind(entry: object) -> str:
+    """The type of an entry; empty where it has none."""
+    kind = entry.get("type") if isinstance(entry, Mapping) else None
+    return valid_unicode(kind) if isinstance(kind, str) else ""
+
+
+def _named(what: str, entries: list[Any], kept: list[Any]) -> Iterator[str]:
+    own = {_kind(entry) for entry in kept}
+    return (f"{what} of type {_kind(entry)}" for entry in entries if _kind(entry) not in own)
+
+
+def _without_blocks(message: object) -> tuple[object, list[str]]:
+    """A message without the calls that another server ran, and without their results."""
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if not isinstance(message, Mapping) or not isinstance(content, list):
+        return message, []
+    kept = [block for block in content if not _ran_elsewhere(_kind(block))]
+    return {**message, "content": kept}, [*_named("blocks", content, kept)]
+
+
+def _ran_elsewhere(kind: str) -> bool:
+    return kind.endswith(_OWN_BLOCKS) and kind not in _OWN_BLOCKS

@@ -1,0 +1,105 @@
+"""How often each early exit is right: shadow tokens (DEL, arXiv 2504.05598, section 3.1), counted.
+
+After a pass the states of all layers are known. One head product over them gives each early exit's
+own tokens wherever the context was right. Compared with the model's, they become decayed counts.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.draft_length.tuning import TUNING
+from engine.interfaces.drafter import Context
+from engine.speculation.sampling import probabilities
+
+
+@dataclass(frozen=True)
+class ExitCounts:
+    """Decayed counts of each exit's tokens by the confidence that they were drafted with.
+
+    ``table`` [E, 2, bins] holds, for the exits after layers 1..E, matches and misses.
+    """
+
+    table: np.ndarray
+
+    @classmethod
+    def empty(cls, exits: int) -> "ExitCounts":
+        """Nothing is known."""
+        return cls(np.zeros((exits, 2, TUNING.bins)))
+
+    @cached_property
+    def seen(self) -> np.ndarray:
+        """Tokens that each exit was measured on, [E]."""
+        return np.asarray(self.table.sum((1, 2)))
+
+    @cached_property
+    def alpha(self) -> np.ndarray:
+        """Acceptance of each exit, [E]; 0 where nothing is known.
+
+        A light prior rises with the layers, or one early miss would end the use of an exit.
+        """
+        (first, last), weight = TUNING.exit_guess, TUNING.guess_weight
+        guess = first + (last - first) / max(len(self.seen), 1) * np.arange(len(self.seen))
+        shares = (self.table[:, 0].sum(1) + weight * guess) / (self.seen + weight)
+        return np.asarray(np.minimum((self.seen > 0) * shares, TUNING.max_acceptance))
+
+    def acceptance(self, exit_layer: int, probability: float) -> float:
+        """The chance that a token of this exit is accepted that was drafted with this probability."""
+        matches, misses = self.table[exit_layer - 1, :, bin_of(probability)]
+        weight = TUNING.guess_weight
+        return float((matches + weight * probability) / (matches + misses + weight))
+
+    def after(self, fresh: np.ndarray, memory: float) -> "ExitCounts":
+        """With ``fresh`` [E, 2, bins]; exits without tokens in it do not fade."""
+        seen = fresh.any((1, 2), keepdims=True)
+        return ExitCounts(np.where(seen, memory, 1.0) * self.table + fresh)
+
+    def with_pool(self, pool: "ExitCounts") -> "ExitCounts":
+        """One request's counts with those of all requests as prior.
+
+        Few tokens say little, and the best of many noisy exits looks better than it is.
+        """
+        weight = TUNING.pool_weight / np.maximum(pool.seen, TUNING.pool_weight)
+        return ExitCounts(self.table + weight[:, None, None] * pool.table)
+
+
+@torch.inference_mode()
+def shadow_counts(logits: Tensor, judged: Tensor, context: Context) -> np.ndarray:
+    """Counts [E, 2, bins] of exits' logits [E, n, V] under the target's logits [n, V].
+
+    A chosen token matches with the target's probability of it: 0 or 1 when greedy. Of a drawn one
+    the expectation over draws counts, so each position weighs one token in either case.
+    """
+    probs = probabilities(judged, context.sampling)
+    if context.draws:  # sum min(q, p) is the exact acceptance of a draw
+        confidence = probabilities(logits, context.sampling)
+        matched = torch.minimum(confidence, probs)
+        missed = confidence - matched
+    else:
+        best = logits.float().max(-1, keepdim=True)
+        confidence = (best.values - logits.float().logsumexp(-1, keepdim=True)).exp()
+        matched = probs.expand_as(logits).gather(-1, best.indices).to(confidence)
+        missed = 1 - matched
+    confidence, matched, missed = (
+        part.flatten(1).double() for part in (confidence, matched, missed)
+    )
+    place = (confidence * TUNING.bins).long().clamp_(max=TUNING.bins - 1)
+    none = torch.zeros(len(logits), TUNING.bins, dtype=torch.float64, device=logits.device)
+    found = [none.scatter_add(1, place, part) for part in (matched, missed)]
+    return np.asarray(torch.stack(found, 1).cpu().numpy())
+
+
+def chain_counts(exits: int, exit_layer: int, confidence: list[float], accepted: int) -> np.ndarray:
+    """Counts [E, 2, bins] of a chain that one exit drafted: its first tokens held, the next did not."""
+    fresh = np.zeros((exits, 2, TUNING.bins))
+    for place, probability in enumerate(confidence[: accepted + 1]):
+        fresh[exit_layer - 1, int(place >= accepted), bin_of(probability)] += 1.0
+    return fresh
+
+
+def bin_of(confidence: float) -> int:
+    """The bin of a token that was drafted with this probability."""
+    return min(int(confidence * TUNING.bins), TUNING.bins - 1)

@@ -1,0 +1,104 @@
+"""Answers that are a call without its marks."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.request import Tool
+from app.text.tools.call_format import DEFAULT_FORM
+from app.text.tools.call_parser import ToolCallParser
+from tests.app.text.parsing import calls_of, cut
+
+WEATHER, NOOP = Tool("get_weather"), Tool("noop")
+ROME = '{"name": "get_weather", "arguments": {"city": "Rome"}}'
+FOUND = [("get_weather", '{"city": "Rome"}')]
+
+
+def read(text: str, places: list[int], given_start: str = "", *, cut_off: bool = False):
+    """What an answer in these pieces says, and its calls."""
+    reader = ToolCallParser(DEFAULT_FORM, [WEATHER, NOOP], given_start)
+    steps = [reader.feed(piece) for piece in cut(text, places)]
+    steps.append(reader.end(cut=cut_off))
+    calls = [*reader.begun, *(part for step in steps for part in step.calls)]
+    return "".join(step.text for step in steps), calls_of(calls)
+
+
+PLACES = st.lists(st.integers(0, 100), max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        (ROME, FOUND),
+        (f"\n {ROME}\n", FOUND),
+        (f"```json\n{ROME}\n```", FOUND),
+        (f"```\n{ROME}\n```\n", FOUND),
+        (ROME.replace("arguments", "parameters"), FOUND),
+        (f'{{"type": "function", "function": {ROME}}}', FOUND),
+        (json.dumps({"name": "get_weather", "arguments": '{"city": "Rome"}'}), FOUND),
+        ('{"arguments": {"city": "Rome"}, "name": "get_weather"}', FOUND),
+        (f'{ROME}\n{{"name": "noop", "arguments": {{}}}}', [*FOUND, ("noop", "{}")]),
+        (f"[{ROME}, {ROME}]", FOUND * 2),
+    ],
+)
+def test_it_counts_in_any_pieces(text: str, calls: list[tuple[str, str]]) -> None:
+    for size in (1, 3, 500):
+        assert read(text, [*range(0, len(text), size)]) == ("", calls)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "Bob", "age": 3}',
+        '{"name": "get_weather"}',
+        '{"name": "get_weather", "arguments": 5}',
+        '{"name": "get_weather", "arguments": "Rome"}',
+        '{"name": "get_weather", "arguments": {}, "why": "asked"}',
+        f"{ROME} is the call.",
+        f"The call: {ROME}",
+        f"```json\n{ROME}",
+        f"```python\n{ROME}\n```",
+        ROME[:-1],
+        f'[{ROME}, {{"name": "other", "arguments": {{}}}}]',
+        "[]",
+    ],
+)
+def test_what_is_something_else_stays_text(text: str) -> None:
+    for size in (1, 3, 500):
+        assert read(text, [*range(0, len(text), size)]) == (text, [])
+
+
+@given(PLACES)
+def test_text_is_not_held_longer_than_it_may_be_one(places: list[int]) -> None:
+    reader = ToolCallParser(DEFAULT_FORM, [WEATHER])
+    assert "".join(reader.feed(piece).text for piece in cut('{"name": "Bob"', places)) != ""
+
+
+OPENING = "<tool_call>"
+HALF = '<tool_call>\n{"name": "get_wea'
+
+
+@pytest.mark.parametrize("end", range(1, len(HALF)))
+def test_half_an_opening_is_never_said(end: int) -> None:
+    assert read(f"Well. {HALF[:end]}", [], cut_off=True) == ("Well.", []) or end == 0
+    if end >= len(OPENING):  # the model itself ended there
+        assert read(f"Well. {HALF[:end]}", [])[1] == []
+        assert OPENING not in read(f"Well. {HALF[:end]}", [])[0]
+
+
+def test_half_a_mark_is_text_where_the_model_ends_with_it() -> None:
+    assert read("a <", []) == ("a <", [])
+
+
+@given(PLACES)
+def test_a_call_that_the_given_start_has_begun(places: list[int]) -> None:
+    whole = f"{DEFAULT_FORM.before}get_weather{DEFAULT_FORM.between}{{}}{DEFAULT_FORM.after}"
+    for at in range(len(whole)):
+        assert read(whole[at:], places, f"Let me see. {whole[:at]}") == (
+            "",
+            [("get_weather", "{}")],
+        )
+    assert read(" How are you? ", places, "Hello! ") == (" How are you? ", [])
+    assert read("you?", places, "How are <") == ("you?", [])
