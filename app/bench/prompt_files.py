@@ -7,6 +7,7 @@ from pathlib import Path
 
 from app.errors import PromptFileError
 from app.request import check_text
+from app.text.decoding import decoded
 from engine.errors import InvalidRequest
 
 Turns = tuple[str, ...]
@@ -78,11 +79,12 @@ def questions_of(file: Path, each: int) -> tuple[Tagged, ...]:
 
 def _read(path: Path, limit: int | None = None) -> list[Tagged]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # JSON may hold other line ends
+        text = decoded(path.read_bytes())
     except OSError as error:
         raise PromptFileError(f"the file {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PromptFileError(f"the file {path} is not text in UTF-8: {error.reason}") from error
+    if text is None:
+        raise PromptFileError(f"the file {path} is no text; save it as UTF-8")
+    lines = text.split("\n")  # JSON may hold other line ends
     numbered = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
     if not numbered:
         raise PromptFileError(f"the file {path} holds no prompts")

@@ -33,6 +33,7 @@ from app.request import (
 )
 from app.settings import Settings
 from app.terminal import notify, piped, waiting, write, write_lines
+from app.text.decoding import decoded
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
@@ -171,7 +172,9 @@ def read_format(name: str) -> Grammar:
     if name == ANY_JSON:
         return schema_grammar({"type": "object"})
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        text = decoded(Path(name).read_bytes())
+        if text is None:
+            raise InvalidRequest(f"{name} is no text; save it as UTF-8")
         if name.endswith(GBNF):
             return gbnf_grammar(text)
         return schema_grammar(json.loads(text))
@@ -180,7 +183,5 @@ def read_format(name: str) -> Grammar:
             f"{name} cannot be read: {error.strerror}; name a file with a JSON Schema or a grammar "
             "(.gbnf), or write json"
         ) from error
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{name} is not a text in UTF-8: {error.reason}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{name} is not JSON: {error}") from error

@@ -93,7 +93,7 @@ def run(options: ChatOptions) -> int:
             talk = Talk(assistant, options)
             talk.greet()
             with _lines(options.settings.home / TYPED) as read:
-                while (line := read()) is not None and not talk.over:
+                while not talk.over and (line := read()) is not None:
                     _respond(loop, talk, line)
         finally:
             loop.run(assistant.close())

@@ -150,7 +150,8 @@ def run(options: ModelsOptions) -> int:
 
 def _search(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     asked = " ".join(given.words)
-    words, rows = asked.lower().split(), []
+    words = asked.lower().split()
+    rows: list[Row] = []
     for entry in load_catalog(settings):
         text = f"{entry.name} {entry.repo or ''}".lower()
         if entry.repo is not None and all(word in text for word in words):
@@ -278,7 +279,8 @@ def _available(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
         fits(load_catalog(settings), known_profile(settings)),
         TypeAdvice.read(settings),
     )
-    chosen, rows = best(offered), []
+    chosen = best(offered)
+    rows: list[Row] = []
     for fit in offered:
         mode = f"{fit.planned.drafter}: " if fit.planned else ""
         first = "best for this machine; " if fit is chosen else ""

@@ -50,12 +50,13 @@ def _unicode(data: bytes) -> str | None:
     marked = next((kind for mark, kind in _MARKS if data.startswith(mark)), None)
     zeros = [data[at : 4 * _ENOUGH : 4].count(0) for at in range(4)]
     most = len(data[: 4 * _ENOUGH]) / 4 * 0.6
-    unmarked = {  # ASCII characters have zeros in these places of four
+    by_zeros: dict[tuple[bool, ...], str] = {  # ASCII characters have zeros in these places of four
         (False, True, False, True): "utf-16-le",
         (True, False, True, False): "utf-16-be",
         (False, True, True, True): "utf-32-le",
         (True, True, True, False): "utf-32-be",
-    }.get(tuple(count > most for count in zeros), "utf-8")
+    }
+    unmarked = by_zeros.get(tuple(count > most for count in zeros), "utf-8")
     for encoding in (marked, unmarked):
         if encoding and _fits(data, encoding):
             return encoding

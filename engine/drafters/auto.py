@@ -150,6 +150,9 @@ class Auto(Drafter):
 
 def _said(run: DrafterRun) -> str:
     passes = f"in {run.passes} pass{'es' * (run.passes != 1)}"
-    if run.drafter == PLAIN or run.seconds <= 0:  # it is what paces are measured by
-        return f"{run.drafter} {passes}"
-    return f"{run.drafter} {run.plain_seconds / run.seconds:.2f}x plain {passes}"
+    if run.drafter == PLAIN:  # it is what paces are measured by
+        return f"plain decoding {passes}"
+    pace = (
+        f" {run.plain_seconds / run.seconds:.2f} times as fast as plain" if run.seconds > 0 else ""
+    )
+    return f"{run.drafter}{pace} {passes}"

@@ -23,12 +23,19 @@ def test_a_line_separator_inside_a_text_is_no_new_line(tmp_path):
     assert read_prompts(file) == [("a\u2028b",)]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+def test_prompts_may_be_in_other_encodings(tmp_path, encoding):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"turns": ["café"]}\r\n', encoding=encoding)
+    assert read_prompts(file) == [("café",)]
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (b"", "holds no prompts"),
         (b"\n \n", "holds no prompts"),
-        (b"\xff\xfe", "not text in UTF-8"),
+        (b"\x80\x00\x01", "is no text"),
         (b'{"turns": ["a"]}\n{oops', "line 2: not JSON"),
         (b"[1]", "line 1: expected an object with 'turns'"),
         (b'{"turns": []}', "expected an object with 'turns'"),

@@ -54,7 +54,7 @@ def test_every_arm_forgets_and_the_reason_names_what_ran():
         DrafterRun("a", 7, 28, 28, 21, 10.0, 26.0, ()),
     ]
     assert auto.explain(ran) == (
-        "auto, by measured pace: a 2.60x plain in 7 passes, none in 1 pass"
+        "auto, by measured pace: a 2.60 times as fast as plain in 7 passes, plain decoding in 1 pass"
     )
     auto.forget(1, 0)
     assert arms["a"].forgotten == 1

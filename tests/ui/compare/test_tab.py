@@ -22,7 +22,7 @@ from tests.ui.browser import LONG, answered, button, violations, visiting, write
 from ui.compare.benchmark import INTRODUCTION
 from ui.compare.card import card, summary
 from ui.compare.plots import acceptance, progress
-from ui.compare.race import verdict
+from ui.compare.race import answers, verdict
 
 WORDS = tuple(range(12))
 SLOW = 150_000  # ms: a race takes seconds, but not on a machine that others use too
@@ -58,6 +58,24 @@ def test_a_verdict_hides_neither_a_slow_mode_nor_a_difference():
     assert "differs at token 4" in said
     assert "<q>&lt;3&gt;</q>" in said  # text of a model is never markup
     assert "differ by 0.125" in said
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        (("no formula", "no formula"), ""),
+        (("\\(x < 1\\)", "\\(x < 1\\)"), "\ufdd2x < 1\ufdd3"),
+        (("$a$ <b>", "$$c$$"), "\ufdd2a\ufdd3 &lt;b>\n\n---\n\n\ufdd0c\ufdd1"),
+        (("`\\(code\\)`", "costs $5"), ""),
+    ],
+)
+def test_formulas_are_drawn_below_the_lanes(texts, shown):
+    race = over(("none", WORDS, 10.0), ("lookup", WORDS, 25.0))
+    race.results = [
+        replace(one, shown=replace(one.shown, passes=(replace(one.shown.passes[0], text=text),)))
+        for one, text in zip(race.results, texts, strict=True)
+    ]
+    assert answers(race) == shown
 
 
 def test_the_charts_draw_what_was_measured():
@@ -142,6 +160,15 @@ def test_a_race_continues_when_its_page_is_left(browser, app):
         quote = page.get_by_role("button", name="Quote a text", exact=True)
         expect(prompt(page)).to_have_value(quote.last.get_attribute("data-text") or "")
         expect(page.locator(".lane h3")).to_have_text(["Plain", "Auto", "Lookup"])
+
+
+@pytest.mark.browser
+def test_formulas_of_the_answer_are_drawn(page):
+    prompt(page).fill("Repeat this text exactly:\nThe area is \\(x^2\\).")
+    choose(page, {"lookup"})
+    button(page, "Race")
+    expect(page.locator("#compare-answers .katex")).to_be_visible(timeout=SLOW)
+    expect(page.locator("#compare-answers")).to_contain_text("The area is")
 
 
 @pytest.mark.browser
