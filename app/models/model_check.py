@@ -1,6 +1,7 @@
 """What loading needs of a folder or GGUF file: checked here, for an import as for a start."""
 
 import os
+from collections import deque
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,7 @@ def _check_folder(folder: Path) -> None:
     for file in sorted(folder.glob("*.safetensors")):
         if first_bytes(file).startswith("a Git LFS"):
             raise ModelUnusable(f"{file} is {first_bytes(file)}")
-    for _ in safetensors(folder):
-        """Every header is read, and compared with the size of its file."""
+    deque(safetensors(folder), maxlen=0)  # reads every header, and compares it with its file's size
 
 
 def _check_files(folder: Path, names: set[str]) -> None:

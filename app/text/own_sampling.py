@@ -41,7 +41,7 @@ def of_gguf(metadata: Mapping[str, Any]) -> Own:
 
 def with_own(sampling: SamplingParams, own: Own, unset: Collection[str]) -> SamplingParams:
     """``sampling`` with the model's own values for what is ``unset``."""
-    given = {name: own[name] for name in unset if name in own}
+    given: dict[str, Any] = {name: own[name] for name in unset if name in own}
     repeat = given.pop("repeat", None)
     if "top_k" in given:
         given["top_k"] = int(given["top_k"])

@@ -85,6 +85,22 @@ def foreign(config: Mapping[str, Any]) -> str:
     return ""
 
 
+def check_family(place: str, config: Mapping[str, Any]) -> None:
+    """Raises ModelUnusable for a family of which nothing here generates text.
+
+    It imports a part of transformers, whose loader says the same much later.
+    """
+    if not foreign(config):
+        return
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    if config.get("model_type") not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise ModelUnusable(
+            f"{place}: the transformers library here has no family {config.get('model_type')!r} that "
+            "generates text; choose another model, or update Slipstream for a newer one"
+        )
+
+
 def quantisation(config: Mapping[str, Any]) -> str:
     """The method by which the stored weights were quantised; empty for plain ones."""
     found = config.get("quantization_config")
@@ -101,7 +117,7 @@ def read_fields(file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > LARGEST_FILE:
             raise ModelUnusable(f"{file} has {file.stat().st_size} bytes; a config has thousands")
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelUnusable(f"{file} cannot be read ({error}); download the model again") from error
     if not isinstance(found, dict):

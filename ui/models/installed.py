@@ -101,7 +101,7 @@ def _row(number: int, one: Installed, use: Use, missing: int | None, advice: str
 
 def _contexts(one: Installed, use: Use) -> str:
     """The size of the context with its cost, for the model that answers."""
-    if one.entry.name != use.model or not use.contexts:
+    if one.entry.name != use.model or len(use.contexts) < 2:
         return ""
     costs = dict(use.contexts)
     costs.setdefault(use.context, 0)

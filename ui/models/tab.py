@@ -138,7 +138,10 @@ class ModelsPage(View[Command]):
             anyway = button("Load anyway", "use-anyway", name, "soft", name)
             self._message = notice(str(error), alarm=True, more=f" {anyway}")
             return
-        self._message = notice(f"The model that answers now is {name}")
+        got = self._manager.assistant.facts.context
+        less = f", with {got:,} tokens of context, as memory allows no more"
+        short = less if context and got < context else ""
+        self._message = notice(f"The model that answers now is {name}{short}")
 
     async def _use_anyway(self, name: str) -> None:
         await self._manager.use(name, anyway=True)

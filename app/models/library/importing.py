@@ -21,6 +21,7 @@ from app.models.hub.selection import BESIDE_WEIGHTS, SHARD
 from app.models.model_check import NEEDED_FILES, check_model
 from app.settings import Settings, expanded
 from app.text.chat_text import ChatText
+from engine.decoder.config import check_family, read_config
 from engine.errors import ModelUnusable
 
 LONGEST_OWN = 90  # characters of a name that is made; a number may follow
@@ -47,7 +48,10 @@ class Import:
 def add_model(settings: Settings, asked: Import) -> str:
     """``import_model`` after all checks that loading it makes. Raises ModelUnusable besides."""
     path = expanded(asked.path).absolute()
-    ChatText.load(check_model(settings, path))
+    place = check_model(settings, path)
+    if place.is_dir():
+        check_family(str(place), read_config(place))
+    ChatText.load(place)
     return import_model(settings, asked)
 
 

@@ -364,3 +364,15 @@ def test_a_wrong_catalogue_is_explained(tmp_path, text, said):
 def test_a_shape_takes_the_entrys_context(tmp_path):
     [entry] = read(tmp_path, GOOD + f"    context: 9\n    shape: {SHAPE}")
     assert (entry.shape.context, entry.shape.vocab, entry.shape.tied) == (9, 2, False)
+
+
+def test_a_repository_names_what_was_pulled_from_it(settings, folder):
+    made = settings.models_folder / "m-Q4_K_M"
+    made.parent.mkdir(parents=True)
+    folder.rename(made)
+    ModelRecord("m-Q4_K_M", f"org/m-GGUF@{'c' * 40}").write(made)
+    for name in ("org/m-GGUF", "org/m-GGUF:Q4_K_M", "https://huggingface.co/org/m-GGUF"):
+        assert find_entry(load_catalog(settings), name).name == "m-Q4_K_M"
+    for name in ("org/m-GGUF:Q8_0", "org/other"):
+        with pytest.raises(ModelUnusable, match=f"get it with: slipstream models pull {name}"):
+            find_entry(load_catalog(settings), name)

@@ -12,11 +12,21 @@ from app.commands.verify import serving_spec
 from app.errors import SettingsError
 from app.models.catalog import read_catalog, resolve
 from app.placement import plans
-from app.placement.plans import FORMATS, Placed, dtype_name, place_with_dtype, with_dtype
+from app.placement.plans import (
+    FORMATS,
+    Placed,
+    context_costs,
+    dtype_name,
+    place,
+    place_with_dtype,
+    with_dtype,
+)
 from app.settings import DTYPES, Settings
-from engine.errors import ModelUnusable
+from engine.errors import ModelUnusable, TooLarge
+from engine.hardware.profile import GIB, Ram, imagined
 from engine.request import ModelSpec
 from tests.app.asynchronous import asynchronous
+from tests.app.models.library.places import wide_model
 
 SPEC = ModelSpec("m", "/m")
 GGUF = replace(SPEC, folder="/m.gguf", backend="llama_cpp")
@@ -73,6 +83,42 @@ class TestPlan:
     def test_without_a_name_the_plan_decides(self, settings, planned):
         assert place_with_dtype(settings, SPEC, None).spec.dtype == "bfloat16"
         assert planned == [None]
+
+
+class TestLittleMemory:
+    """A model of half a gigabyte on machines that have as much, more and less."""
+
+    @pytest.fixture
+    def spec(self, settings, tmp_path) -> ModelSpec:
+        return resolve(settings, str(wide_model(tmp_path / "wide")))
+
+    @pytest.fixture
+    def free(self, monkeypatch):
+        def give(size: int) -> None:
+            small = replace(imagined(0, size), ram=Ram(size, size))
+            monkeypatch.setattr(plans, "known_profile", lambda settings: small)
+
+        return give
+
+    def test_what_is_too_large_is_refused_unless_a_person_wants_it_anyway(
+        self, settings, spec, free
+    ):
+        free(GIB // 8)
+        with pytest.raises(TooLarge, match=r"are free: .*or load it anyway .*--load-anyway"):
+            place(settings, spec)
+        found = place(replace(settings, load_anyway=True), spec)
+        assert "loaded as was asked" in found.plan.reason("context")
+
+    def test_a_context_that_a_person_chose_is_planned(self, settings, spec, free):
+        free(32 * GIB)
+        assert place(replace(settings, context=300), spec).spec.context == 300
+        assert place(settings, spec).spec.context != 300
+
+    def test_each_size_of_a_context_has_its_cost(self, spec):
+        costs = context_costs(spec)
+        assert costs == tuple(sorted(costs))
+        assert costs[-1][1] > 0
+        assert context_costs(replace(spec, folder="/nowhere")) == ()
 
 
 class TestWhereItComesFrom:

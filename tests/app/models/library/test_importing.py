@@ -199,6 +199,8 @@ CUT = (POCKET / "config.json").read_text()[:90]
         ({"config__json": {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}}, "sorts texts into classes"),
         ({"config__json": {"model_type": "bert", "architectures": ["BertForMaskedLM"]}}, "fills gaps"),
         ({"config__json": {"model_type": "t5", "is_encoder_decoder": True}}, "encoder with a decoder"),
+        ({"config__json": {"model_type": "brand_new", "hidden_size": 8}}, "has no family 'brand_new'"),
+        ({"config__json": {"model_type": "bert", "architectures": ["BertModel"]}}, "makes embeddings"),
         ({"modules__json": []}, "makes embeddings"),
         ({"model_index__json": {}}, "makes pictures"),
         ({"model__safetensors": None, "model__onnx": ""}, "ONNX"),
@@ -233,8 +235,9 @@ def test_weights_that_are_cut_off_are_found_before_the_load(settings, tmp_path):
         add_model(settings, Import(folder))
 
 
-def test_a_whole_folder_passes(settings, tmp_path):
-    assert add_model(settings, Import(folder_of(tmp_path))) == "it"
+def test_a_whole_folder_passes_with_a_mark_of_its_editor_too(settings, tmp_path):
+    config = "\ufeff" + (POCKET / "config.json").read_text()
+    assert add_model(settings, Import(folder_of(tmp_path, config__json=config))) == "it"
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,9 @@ async def test_search_and_a_closer_look(tmp_path, stand_in):
     stand_in.repos["org/m-GGUF"] = Repo({name: Fixed(b"GGUF" + bytes(9)) for name in names})
     async with library(tmp_path, stand_in) as made:
         assert [found.repo for found in await made.search("smol")] == [TARGET]
+        for pasted in (f"https://huggingface.co/{TARGET}", f"{TARGET}:Q4_K_M"):
+            assert [found.repo for found in await made.search(pasted)] == [TARGET]
+        assert {one["search"][0] for one in stand_in.searched} == {"smol", TARGET}
         look = await made.inspect_repository(TARGET)
         assert look.known.name == "smollm2-360m-instruct"
         [choice] = look.choices
