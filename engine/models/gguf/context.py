@@ -7,6 +7,7 @@ with the most that a pass may have, so its buffers never hold a row for every ca
 import ctypes
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from types import ModuleType
@@ -18,6 +19,7 @@ from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
 from engine.models.gguf.library import Library, llama_library
 from engine.platform.instructions import multiplies_bfloat16
+from engine.platform.zero_pages import unmap_read, zeros_given_back
 from engine.request import ModelSpec
 
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several
@@ -68,7 +70,11 @@ class LlamaContext:
         # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
         self.batch = min(max(spec.batch, self.sequences + OWN_SEQUENCES), self.cells)
         self.outputs = min(MOST_OUTPUTS, self.batch)
-        self._context = self._new_context(spec, self.sequences + OWN_SEQUENCES, kinds)
+        # where there is a GPU, buffers may be pinned: the system must not move them
+        pageable = not api.llama_supports_gpu_offload()
+        with zeros_given_back() if pageable else nullcontext():
+            self._context = self._new_context(spec, self.sequences + OWN_SEQUENCES, kinds)
+        unmap_read(".gguf")
         self.cache = LlamaCache(api, self._context, self.cells, self.sequences)
         self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
         self._place = 0
