@@ -2,13 +2,14 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TypeVar
 
 FoundT = TypeVar("FoundT")
 
-EVERY = 1.0  # seconds from one look at the clock to the next
+EVERY = 0.5  # seconds from one look at the clock to the next
+WIDTH = 20  # of a bar
 
 
 def show_progress(text: str) -> None:
@@ -18,13 +19,13 @@ def show_progress(text: str) -> None:
         sys.stderr.flush()
 
 
-async def waiting(text: str, work: Awaitable[FoundT]) -> FoundT:
-    """What ``work`` comes to; the line says what is waited for, and for how many seconds."""
+async def waiting(text: str, work: Awaitable[FoundT], share: Callable[[], float] = float) -> FoundT:
+    """What ``work`` comes to; the line says what is waited for, for how many seconds, and a known share."""
     started = monotonic()
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
-            show_progress(f"{text}, {monotonic() - started:.0f} s")
+            show_progress(f"{_bar(share())}{text}, {monotonic() - started:.0f} s")
             await asyncio.wait({task}, timeout=EVERY)
     except asyncio.CancelledError:
         task.cancel()
@@ -33,3 +34,9 @@ async def waiting(text: str, work: Awaitable[FoundT]) -> FoundT:
     finally:
         show_progress("")
     return await task
+
+
+def _bar(share: float) -> str:
+    """Empty where the share is not known."""
+    done = round(WIDTH * share)
+    return f"[{'#' * done}{'.' * (WIDTH - done)}] " if share else ""

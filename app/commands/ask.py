@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.chat.assistant import Assistant
+from app.chat.loaded_model import Loader
 from app.commands.arguments import (
     add_dtype,
     add_model,
@@ -123,8 +124,9 @@ def as_json(report: Completion) -> str:
 
 
 async def _answer(options: AskOptions) -> Completion:
-    opening = Assistant.open(options.settings, options.model)
-    assistant = await waiting(f"loading {options.model}", opening)
+    loader = Loader()
+    opening = Assistant.open(options.settings, options.model, loader=loader)
+    assistant = await waiting(f"loading {options.model}", opening, lambda: loader.share)
     for notice in (assistant.history.notice, *assistant.facts.notes):
         if notice:
             sys.stderr.write(f"{notice}\n")

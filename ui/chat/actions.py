@@ -33,7 +33,7 @@ async def refresh(session: PageSession, _: ChatCommand) -> None:
     """Read everything again that others may have changed."""
     state, assistant = session.state, session.assistant
     state.facts, state.model = assistant.facts, assistant.entry.name
-    state.loading = assistant.loading
+    state.loading, state.loaded = assistant.loading, assistant.loader.share
     state.thinking = await asyncio.to_thread(lambda: assistant.loaded.text.thinking)
     state.models = [one for one in assistant.models() if one.visible and one.folder is not None]
     await session.list_conversations()
