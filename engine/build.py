@@ -55,10 +55,10 @@ def build(spec: ModelSpec, speller: Speller | None = None) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
     spec = replace(spec, exact=exact_or_usual(spec.exact))
     engine = assemble(spec, *load(spec), speller)
-    if spec.device == "cpu":
-        engine.warm_up(WARM_SECONDS, WARM)
-    else:
+    if spec.device != "cpu":
         engine.warm_up(COMPILE_SECONDS, WARM, SAMPLED)
+    elif spec.backend != "llama_cpp":  # which builds nothing at its first calls
+        engine.warm_up(WARM_SECONDS, WARM)
     return engine
 
 
@@ -96,6 +96,8 @@ def _calibrated(spec: ModelSpec, parts: DrafterResources) -> DrafterResources:
         _limit(spec, target, known.exact_rows)
         parts.cost.reset(dict(known.seconds))
         parts.cost.per_context = known.per_context
+        if not (known.whole or spec.measure_later):
+            measure(target, parts.cost, tuple(dict(known.seconds)))
         return replace(parts, exact_rows=known.exact_rows, margin=known.margin)
     seen = look(target)
     limited = _limit(spec, target, seen.exact_rows)
@@ -123,7 +125,8 @@ def _fresh(
     spec: ModelSpec, parts: DrafterResources, left: IdleMeasurement | None
 ) -> Calibration | None:
     """What this load measured and the next one need not; None where that is nothing."""
-    if spec.calibration is not None or not _keeps(spec, parts.target):
+    known = spec.calibration
+    if not _keeps(spec, parts.target) or (known and (known.whole or left)):
         return None
     return _calibration(parts, whole=left is None)
 

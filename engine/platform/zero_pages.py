@@ -16,7 +16,7 @@ has copied.
 import ctypes
 import mmap
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from engine.platform.huge_pages import Span, in_use, mapped_files, private_memory, without
@@ -56,7 +56,7 @@ def give_back(spans: Iterator[Span]) -> int:
     return given
 
 
-def _zeros(compare: "ctypes._FuncPointer", start: int, end: int) -> Iterator[tuple[int, int]]:
+def _zeros(compare: Callable[..., int], start: int, end: int) -> Iterator[tuple[int, int]]:
     """(address, bytes) of runs of blocks without another byte."""
     zeros, size, first = bytes(BLOCK), ctypes.c_size_t(BLOCK), start
     for at in range(start, end, BLOCK):

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from types import ModuleType
 
@@ -74,7 +75,8 @@ class LlamaContext:
         pageable = not api.llama_supports_gpu_offload()
         with zeros_given_back() if pageable else nullcontext():
             self._context = self._new_context(spec, self.sequences + OWN_SEQUENCES, kinds)
-        unmap_read(".gguf")
+        place = Path(spec.folder).resolve()  # the hub's cache has links to files without an ending
+        unmap_read(place.suffix or place.name)
         self.cache = LlamaCache(api, self._context, self.cells, self.sequences)
         self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
         self._place = 0
