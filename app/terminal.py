@@ -6,13 +6,14 @@ import select
 import shutil
 import stat
 import sys
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic
 from typing import TypeVar
 
 FoundT = TypeVar("FoundT")
 
-EVERY = 1.0  # seconds from one look at the clock to the next
+EVERY = 0.5  # seconds from one look at the clock to the next
+WIDTH = 20  # of a bar
 PATIENCE = 3.0  # seconds until a pipe that brings nothing is mentioned
 _DELETE, _C1 = 0x7F, range(0x80, 0xA0)
 _PICTURES = {code: 0x2400 + code for code in range(32)} | {_DELETE: 0x2421}
@@ -68,13 +69,13 @@ def show_progress(text: str) -> None:
         sys.stderr.flush()
 
 
-async def waiting(text: str, work: Awaitable[FoundT]) -> FoundT:
-    """What ``work`` comes to; the line says what is waited for, and for how many seconds."""
+async def waiting(text: str, work: Awaitable[FoundT], share: Callable[[], float] = float) -> FoundT:
+    """What ``work`` comes to; the line says what is waited for, for how many seconds, and a known share."""
     started = monotonic()
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
-            show_progress(f"{text}, {monotonic() - started:.0f} s")
+            show_progress(f"{_bar(share())}{text}, {monotonic() - started:.0f} s")
             await asyncio.wait({task}, timeout=EVERY)
     except asyncio.CancelledError:
         task.cancel()
@@ -83,3 +84,9 @@ async def waiting(text: str, work: Awaitable[FoundT]) -> FoundT:
     finally:
         show_progress("")
     return await task
+
+
+def _bar(share: float) -> str:
+    """Empty where the share is not known."""
+    done = round(WIDTH * share)
+    return f"[{'#' * done}{'.' * (WIDTH - done)}] " if share else ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,19 +26,19 @@ from engine.platform.instructions import multiplies_bfloat16
 from engine.request import (
     AUTO,
     PLAIN,
+    Calibration,
     GenerationRequest,
     ModelFacts,
     ModelSpec,
-    RowPrices,
     SamplingParams,
 )
 from engine.runtime.components import CacheCapacity, EngineComponents, Verify
 from engine.runtime.drafter_pool import DrafterPool
-from engine.runtime.profiling import profile
+from engine.runtime.profiling import IdleMeasurement, look, measure, profile, timed
 from engine.runtime.registry import drafter_class, named
 from engine.runtime.rounding import measured_margin
 from engine.speculation.rng import RandomSource, SeededRandom
-from engine.speculation.tree import DraftTree
+from engine.speculation.tree import DraftTree, chain
 from engine.speculation.verify import Logits, Verdict, verify_or_error
 
 WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
@@ -54,10 +55,10 @@ def build(spec: ModelSpec, speller: Speller | None = None) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
     spec = replace(spec, exact=exact_or_usual(spec.exact))
     engine = assemble(spec, *load(spec), speller)
-    if spec.device == "cpu":
-        engine.warm_up(WARM_SECONDS, WARM)
-    else:
+    if spec.device != "cpu":
         engine.warm_up(COMPILE_SECONDS, WARM, SAMPLED)
+    elif spec.backend != "llama_cpp":  # which builds nothing at its first calls
+        engine.warm_up(WARM_SECONDS, WARM)
     return engine
 
 
@@ -75,7 +76,7 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
     head = None if spec.acceptance_head is None else Path(spec.acceptance_head)
     parts = DrafterResources(target, draft_model, options=options, acceptance_head=head)
     try:
-        parts = replace(parts, exact_rows=_profiled(spec, parts), margin=_margin(spec, target))
+        parts = _calibrated(spec, parts)
     except NumericalError as error:
         raise ModelUnusable(_weights_error(spec)) from error
     try:
@@ -85,23 +86,66 @@ def load(spec: ModelSpec) -> tuple[DrafterResources, str]:
         return _measured(spec, replace(parts, draft_model=None), no_draft), no_draft
 
 
-def _profiled(spec: ModelSpec, parts: DrafterResources) -> int:
-    """Measure passes, of no more rows than round alike where ``spec.exact``; returns how many do."""
-    exact = profile(parts.target, parts.cost, spec.prices)
-    if exact < UNLIMITED and spec.exact and parts.target.limits_rows:
-        parts.target.limit_rows(exact)
-        if spec.prices is None:
-            parts.cost.reset({})
-            profile(parts.target, parts.cost)
-    return exact
+def _calibrated(spec: ModelSpec, parts: DrafterResources) -> DrafterResources:
+    """With what is known of the target, or else measured: its rows' bits, its prices, its margin."""
+    known, target = spec.calibration, parts.target
+    if target.source is not None:
+        return replace(parts, exact_rows=profile(target, parts.cost))
+    if known is not None:
+        timed(target, [chain([0])])  # weights that give no numbers are found here
+        _limit(spec, target, known.exact_rows)
+        parts.cost.reset(dict(known.seconds))
+        parts.cost.per_context = known.per_context
+        if not (known.whole or spec.measure_later):
+            measure(target, parts.cost, tuple(dict(known.seconds)))
+        return replace(parts, exact_rows=known.exact_rows, margin=known.margin)
+    seen = look(target)
+    limited = _limit(spec, target, seen.exact_rows)
+    if spec.measure_later and _keeps(spec, target) and not limited:
+        parts.cost.reset(seen.seconds)
+    else:
+        measure(target, parts.cost, seen.widths)
+    return replace(parts, exact_rows=seen.exact_rows, margin=_margin(spec, target))
 
 
-def _prices(spec: ModelSpec, parts: DrafterResources) -> RowPrices | None:
-    """What was measured just now on the processor; with a disk's or a GPU's share it is not kept."""
-    elsewhere = spec.device != "cpu" or spec.gpu_layers or parts.target.source is not None
-    if spec.prices is not None or elsewhere:
+def _limit(spec: ModelSpec, target: Target, exact: int) -> bool:
+    """Let passes have no more rows than round alike, where ``spec.exact``; whether that is a limit."""
+    limited = exact < UNLIMITED and bool(spec.exact) and target.limits_rows
+    if limited:
+        target.limit_rows(exact)
+    return limited
+
+
+def _keeps(spec: ModelSpec, target: Target) -> bool:
+    """Whether what is measured is kept: on the processor, without a disk's or a GPU's share."""
+    return spec.device == "cpu" and not spec.gpu_layers and target.source is None
+
+
+def _fresh(
+    spec: ModelSpec, parts: DrafterResources, left: IdleMeasurement | None
+) -> Calibration | None:
+    """What this load measured and the next one need not; None where that is nothing."""
+    known = spec.calibration
+    if not _keeps(spec, parts.target) or (known and (known.whole or left)):
         return None
-    return RowPrices(tuple(sorted(parts.cost.knots.items())), parts.cost.per_context)
+    return _calibration(parts, whole=left is None)
+
+
+def _calibration(parts: DrafterResources, *, whole: bool) -> Calibration:
+    cost = parts.cost
+    knots = tuple(sorted(cost.knots.items()))
+    return Calibration(knots, cost.per_context, parts.exact_rows, parts.margin, whole)
+
+
+def _left(
+    spec: ModelSpec, parts: DrafterResources, warm: int, *, swaps: bool
+) -> IdleMeasurement | None:
+    """What is left to measure; None where nothing is."""
+    known = spec.calibration
+    if not (spec.measure_later and _keeps(spec, parts.target)) or (known and known.whole):
+        return None
+    found = partial(_calibration, parts, whole=True)
+    return IdleMeasurement(parts.target, parts.cost, spec.slots + warm, swaps, found)
 
 
 def _margin(spec: ModelSpec, target: Target) -> float:
@@ -141,6 +185,9 @@ def assemble(
     spec: ModelSpec, parts: DrafterResources, no_draft: str, speller: Speller | None = None
 ) -> Engine:
     """An engine over loaded parts; ``no_draft`` is said of drafters that miss a draft model."""
+    room = _room(spec, parts)
+    warm = _warm(spec, parts.target, room)
+    left = _left(spec, parts, warm, swaps=bool(room.apart))
     refused = {name: why for name in DRAFTERS if (why := _obstacle(name, spec, parts, no_draft))}
     able = tuple(name for name in DRAFTERS if name not in refused)
     facts = ModelFacts(
@@ -152,9 +199,8 @@ def assemble(
         drafters=tuple(name for name in able if name != AUTO and drafter_class(name).listed),
         refused=tuple(refused.items()),
         notes=(*notes(spec), *_rounding(spec, parts), *_undrafted(spec, parts, able, refused)),
-        prices=_prices(spec, parts),
+        calibration=_fresh(spec, parts, left),
     )
-    room = _room(spec, parts)
     machinery = EngineComponents(
         target=parts.target,
         draft_model=parts.draft_model,
@@ -162,7 +208,7 @@ def assemble(
         cost=parts.cost,
         facts=facts,
         slots=spec.slots,
-        warm=_warm(spec, parts.target, room),
+        warm=warm,
         room=room,
         verify=_verification(spec.device),
         margin=parts.margin,
@@ -170,6 +216,7 @@ def assemble(
         rng=_randomness(spec.device),
         speller=speller,
         clock=parts.clock,
+        later=left,
     )
     return Engine(machinery)
 

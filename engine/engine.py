@@ -37,6 +37,7 @@ class Engine:
         self.requests: dict[int, RunningRequest] = {}  # by id: waiting and running ones
         self._target = components.target
         self.components = components
+        self.later = components.later
         models = components.models
         self._swapping = [model for model in models if model.swap_bytes]
         self.backoff = MemoryBackoff(components.target)

@@ -331,11 +331,14 @@ Event = Tokens | Echo | Done
 
 
 @dataclass(frozen=True, slots=True)
-class RowPrices:
-    """What passes of a model cost when it was measured at a load."""
+class Calibration:
+    """What was measured of a model on this machine, for the next load of the same files."""
 
     seconds: tuple[tuple[int, float], ...]  # (rows, of a pass of so many)
     per_context: float  # seconds more by each cached token
+    exact_rows: int  # of a pass in which each row has the bits that it has alone
+    margin: float = 0.0  # of two logits, below which a choice is a near tie
+    whole: bool = True  # False: each pass ran once, and is to be measured in an idle moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +370,8 @@ class ModelSpec:
     exact: bool | None = (
         None  # drafted rows get plain decoding's bits; None: where that costs little
     )
-    prices: RowPrices | None = None  # of an earlier load on this machine; None: they are measured
+    calibration: Calibration | None = None  # of an earlier load on this machine; None: measured
+    measure_later: bool = False  # what passes cost is measured well only when nobody asks anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,4 +386,6 @@ class ModelFacts:
     drafters: tuple[str, ...]  # names that can run with this model, ``none`` first
     refused: tuple[tuple[str, str], ...] = field(default=())  # (drafter, why it cannot run)
     notes: tuple[str, ...] = ()  # sentences: how what was loaded differs from the files
-    prices: RowPrices | None = None  # as measured at this load; None: given, or not to be kept
+    calibration: Calibration | None = (
+        None  # as measured at this load; None: given, or not to be kept
+    )

@@ -76,12 +76,14 @@ def listen(host: str, port: int) -> socket.socket:
 async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket.socket) -> None:
     """Load the model, serve until a signal, and end every process."""
     from app.chat.assistant import Assistant
+    from app.chat.loaded_model import Loader
 
-    opening = Assistant.open(settings, options.model, options.draft_model)
+    loader = Loader(serving=True)
+    opening = Assistant.open(settings, options.model, options.draft_model, loader)
     with _sigterm_cancels():
         # the model loads in its own process while this one imports Gradio
         both = asyncio.gather(opening, asyncio.to_thread(_import_page))
-        assistant, _ = await waiting(f"loading {options.model}", both)
+        assistant, _ = await waiting(f"loading {options.model}", both, lambda: loader.share)
     notify(assistant.history.notice, *assistant.facts.notes)
     try:
         await _server(assistant, options, listener).serve([listener])

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from app.chat.loaded_model import ContextUse, LoadedModel, PreparedRequest
+from app.chat.loaded_model import ContextUse, LoadedModel, Loader, PreparedRequest
 from app.chat.prefetch import ExpectedQuestion, Prefetch
 from app.chat.reply import Arrived, RunningReply, follow
 from app.chat.stored_answer import AnswerSink, FiguresOnly, StoredAnswer
@@ -43,7 +43,14 @@ class Answering:
 class Assistant:
     """One loaded model and the history that its answers are written to."""
 
-    def __init__(self, settings: Settings, model: LoadedModel, history: History) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        model: LoadedModel,
+        history: History,
+        loader: Loader | None = None,
+    ) -> None:
+        self.loader = loader or Loader(history.calibrations)
         self.history = history
         self.settings = settings  # with the folders of state and models
         self._model = model
@@ -59,17 +66,23 @@ class Assistant:
         self.loading = ""  # the model that is being loaded
 
     @classmethod
-    async def open(cls, settings: Settings, model: str, draft: str | None = None) -> "Assistant":
+    async def open(
+        cls,
+        settings: Settings,
+        model: str,
+        draft: str | None = None,
+        loader: Loader | None = None,
+    ) -> "Assistant":
         """Load ``model`` as ``LoadedModel.open`` does; raises HistoryError besides."""
         history = await asyncio.to_thread(History.open, settings.database)
+        loader = loader or Loader()
+        loader.kept = history.calibrations
         try:
-            loaded = await LoadedModel.open(
-                settings, model, draft, settings.dtype, history.row_prices
-            )
+            loaded = await LoadedModel.open(settings, model, draft, settings.dtype, loader)
         except BaseException:
             await asyncio.to_thread(history.close)
             raise
-        return cls(settings, loaded, history)
+        return cls(settings, loaded, history, loader)
 
     @property
     def plan(self) -> Plan | None:
@@ -117,9 +130,11 @@ class Assistant:
         resolve(settings, model)  # a wrong name changes nothing
         async with self._switching:
             self._set_loading(model)
+            telling = asyncio.create_task(self.loader.tell(self._call_switched))
             try:
                 await self._replace(settings, model)
             finally:
+                telling.cancel()
                 self._set_loading("")
 
     async def use_template(self, name: str) -> None:
@@ -134,7 +149,7 @@ class Assistant:
             self._model = replace(self._model, text=text)
 
     def when_switching(self, call: Callable[[], object]) -> None:
-        """Call ``call`` whenever loading a model starts or ends."""
+        """Call ``call`` whenever loading a model starts, goes on or ends."""
         self._on_switch.append(call)
 
     async def _replace(self, settings: Settings, model: str) -> None:
@@ -142,19 +157,22 @@ class Assistant:
         previous = self._model
         await previous.worker.close()
         try:
-            self._model = await LoadedModel.open(settings, model, kept=self.history.row_prices)
+            self._model = await LoadedModel.open(settings, model, loader=self.loader)
         except (AppError, EngineError):
             self._model = await LoadedModel.load(
                 previous.entry,
                 previous.spec,
                 previous.plan,
                 self.settings,
-                self.history.row_prices,
+                self.loader,
             )
             raise
 
     def _set_loading(self, model: str) -> None:
         self.loading = model
+        self._call_switched()
+
+    def _call_switched(self) -> None:
         for call in self._on_switch:
             call()
 

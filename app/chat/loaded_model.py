@@ -1,21 +1,24 @@
 """One loaded model: its files, its tokenizer, its process, and requests as its engine takes them."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from math import ceil
 from pathlib import Path
 
 from app.chat.reply import AnswerReader, RunningReply
 from app.chat.stored_answer import AnswerSink
-from app.history.measurements import StoredPrices
+from app.errors import HistoryError
+from app.history.measurements import StoredCalibrations
 from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
 from app.observable import Observable
 from app.placement.machine import machine_name, price_key
-from app.placement.plans import place_with_dtype
+from app.placement.plans import place_with_dtype, weights_size
 from app.request import (
     AS_TAUGHT,
     ChatRequest,
@@ -37,10 +40,14 @@ from app.worker.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.rules import Grammar
 from engine.hardware.footprint import INT8
+from engine.hardware.limits import resident
 from engine.hardware.plan import Plan
-from engine.request import GenerationRequest, ModelFacts, ModelSpec
+from engine.request import Calibration, GenerationRequest, ModelFacts, ModelSpec
 from engine.speculation.common_prefix import common_prefix
 
+log = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 0.5  # between two looks at how far a load is
 AROUND = 8  # tokens that a template puts around a message; more comes out of the answer's share
 ANSWER = 0.25  # share of the context that is kept free for the answer
 
@@ -81,6 +88,40 @@ class ContextUse:
     unseen: int
 
 
+@dataclass(slots=True)
+class Loader:
+    """How one program loads its models, and how far the load is that runs now."""
+
+    kept: StoredCalibrations | None = None  # what earlier loads measured is not measured again
+    serving: bool = False  # what can wait is measured when nobody asks anything
+    worker: EngineWorker | None = None  # that loads
+    weights: int = 0  # bytes of its files
+
+    @property
+    def share(self) -> float:
+        """Of the weights, as much as is in memory by now; libraries count, too. 0 where nobody knows."""
+        pid = self.worker.pid if self.worker else None
+        return min(resident(pid) / max(self.weights, 1), 1.0) if pid else 0.0
+
+    async def tell(self, changed: Callable[[], object]) -> None:
+        """Call ``changed`` whenever the share is another one; until this is cancelled."""
+        told = 0.0
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            if (share := self.share) != told:
+                told = share
+                changed()
+
+    def keep(self, key: str, calibration: Calibration) -> None:
+        """Store what was measured; without it the next load measures again."""
+        if self.kept is None:
+            return
+        try:
+            self.kept.put(key, calibration)
+        except HistoryError:
+            log.exception("what was measured of a model is not kept")
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """A model that answers; ``open`` makes a real one."""
@@ -99,17 +140,17 @@ class LoadedModel:
         model: str,
         draft: str | None = None,
         dtype: str | None = None,
-        kept: StoredPrices | None = None,
+        loader: Loader | None = None,
     ) -> "LoadedModel":
         """Load ``model`` (a catalogue name or a folder), drafting with the model ``draft`` if given.
 
-        ``kept`` has prices of earlier loads, which are not measured again. ``dtype`` names the number format of its weights; None: the catalogue's, or the plan's.
+        ``dtype`` names the number format of its weights; None: the catalogue's, or the plan's.
         Raises UnknownModel, ModelUnusable, WorkerCrashed.
         """
         entry = find_entry(load_catalog(settings), model)
         spec = await asyncio.to_thread(resolve, settings, model, draft)
         found = await asyncio.to_thread(place_with_dtype, settings, spec, dtype or entry.dtype)
-        return await cls.load(entry, found.spec, found.plan, settings, kept)
+        return await cls.load(entry, found.spec, found.plan, settings, loader)
 
     @classmethod
     async def load(
@@ -118,24 +159,27 @@ class LoadedModel:
         spec: ModelSpec,
         plan: Plan | None,
         settings: Settings,
-        kept: StoredPrices | None = None,
+        loader: Loader | None = None,
     ) -> "LoadedModel":
         """Load a model whose spec is known; raises ModelUnusable, WorkerCrashed, HistoryError."""
+        loader = loader or Loader()
         key = await asyncio.to_thread(price_key, spec)
-        prices = await asyncio.to_thread(kept.of, key) if kept else None
+        known = await asyncio.to_thread(loader.kept.of, key) if loader.kept else None
         worker = EngineWorker(
-            replace(spec, prices=prices),
+            replace(spec, calibration=known, measure_later=loader.serving),
             level=settings.log_level.upper(),
             keep_alive=settings.keep_alive,
+            measured=partial(loader.keep, key),
         )
+        loader.worker, loader.weights = worker, weights_size(Path(spec.folder))
         reading = asyncio.to_thread(ChatText.load, Path(spec.folder), settings.chat_template)
         try:
             facts, text = await asyncio.gather(worker.start(), reading)
-            if kept and facts.prices:
-                await asyncio.to_thread(kept.put, key, facts.prices)
         except BaseException:
             await worker.close()
             raise
+        finally:
+            loader.worker = None
         return cls(entry, spec, facts, worker, text, plan)
 
     def _conditions(self, chat: ChatRequest) -> Conditions:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.chat.assistant import Assistant
 from app.chat.attachments import read_attachment
+from app.chat.loaded_model import Loader
 from app.commands.arguments import (
     add_dtype,
     add_loading,
@@ -149,8 +150,9 @@ def as_json(report: Completion) -> str:
 
 
 async def _answer(options: AskOptions) -> Completion:
-    opening = Assistant.open(options.settings, options.model)
-    assistant = await waiting(f"loading {options.model}", opening)
+    loader = Loader()
+    opening = Assistant.open(options.settings, options.model, loader=loader)
+    assistant = await waiting(f"loading {options.model}", opening, lambda: loader.share)
     notify(assistant.history.notice, *assistant.facts.notes)
     try:
         async with aclosing(assistant.reply(options.turn)) as deltas:

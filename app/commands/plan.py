@@ -143,7 +143,7 @@ def _found(options: PlanOptions) -> Plan | Refusal:
     entry = entries.get(options.model)
     if entry is None or entry.folder is not None or entry.shape is None:
         spec = resolve(options.settings, options.model)
-        return plan(profile, plans.candidates(spec), options.wishes)
+        return plan(profile, plans.candidates(spec, options.wishes), options.wishes)
     # not downloaded yet: its shape is in the catalogue, and so is its draft's
     return plan(profile, by_shape(entry, entries.get(entry.draft or "")), options.wishes)
 

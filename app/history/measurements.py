@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from sqlite3 import Connection
@@ -19,7 +19,7 @@ from app.history.records import (
     Remembered,
     utc_now,
 )
-from engine.request import DepthCount, DrafterRun, Prior, RowPrices, Stats
+from engine.request import Calibration, DepthCount, DrafterRun, Prior, Stats
 
 INSERT_REPLY = """
 INSERT INTO replies(message, session, model, drafter, why, prompt_tokens, cached_tokens, emitted,
@@ -107,13 +107,13 @@ class Measurements:
             return Forgotten(replies.rowcount, runs.rowcount)
 
 
-class StoredPrices:
-    """What passes of a model cost, by a key that changes with the model's files, the machine and settings; thread-safe."""
+class StoredCalibrations:
+    """What was measured of models, by a key that changes with their files, the machine and settings; thread-safe."""
 
     def __init__(self, file: HistoryFile) -> None:
         self._file = file
 
-    def of(self, key: str) -> RowPrices | None:
+    def of(self, key: str) -> Calibration | None:
         """What was measured lately; None where nothing was."""
         since = (datetime.now(UTC) - KEPT).isoformat(timespec="seconds")
         rows = self._file.read(
@@ -121,12 +121,12 @@ class StoredPrices:
         )
         if not rows:
             return None
-        seconds, per_context = json.loads(rows[0][0])
-        return RowPrices(tuple((rows, each) for rows, each in seconds), per_context)
+        seconds, *others = json.loads(rows[0][0])
+        return Calibration(tuple((rows, each) for rows, each in seconds), *others)
 
-    def put(self, key: str, prices: RowPrices) -> None:
-        """Keep them, in place of older ones."""
-        row = (key, json.dumps([prices.seconds, prices.per_context]), utc_now())
+    def put(self, key: str, calibration: Calibration) -> None:
+        """Keep it, in place of an older one."""
+        row = (key, json.dumps(astuple(calibration)), utc_now())
         with self._file.writing() as database:
             database.execute(PUT_PRICES, row)
 

@@ -12,7 +12,7 @@ from typing import Any
 from app.errors import UnknownConversation
 from app.history.figures import Figures
 from app.history.file import HistoryFile, references_checked
-from app.history.measurements import Measurements, StoredPrices
+from app.history.measurements import Measurements, StoredCalibrations
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage, utc_now
 from app.history.upkeep import Upkeep
 from engine.request import FinishReason
@@ -131,7 +131,7 @@ class History:
         self.figures = Figures(file)
         self.upkeep = Upkeep(file)
         self.presets = Presets(file)
-        self.row_prices = StoredPrices(file)
+        self.calibrations = StoredCalibrations(file)
 
     @classmethod
     def open(cls, path: Path) -> "History":

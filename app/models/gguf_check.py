@@ -22,21 +22,24 @@ SLOWEST_READ = 40e6  # bytes a second
 NO_MODEL = re.compile(
     r"^mmproj|-(?!00001-)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE
 )  # pictures; later parts
+SPLIT = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf")
+HEAD_BYTES = 16 << 20  # of each part: most headers are shorter
 BASE_MEMORY = 4 << 30  # bytes, plus twice the size of the file
 
 
 def check_gguf(settings: Settings, file: Path) -> None:
     """Raise ModelUnusable, with one sentence, unless this file loads and generates.
 
-    What was found is remembered by the file's size, time and header, so a file is tried once.
+    What was found is remembered by the file's size, time and first bytes, so a file is tried once; reading
+    a header of 300,000 words takes half a second.
     """
-    parts = read_parts(file)
-    check_consistent(parts)
-    key = _fingerprint(parts)
+    key = _fingerprint(file)
     record = settings.home / RECORD
     known = _remembered(record)
     fault = known.get(key)
     if fault is None:
+        parts = read_parts(file)
+        check_consistent(parts)
         fault = _tried(file, parts)
         _remember(record, {**known, key: fault})
     if fault:
@@ -120,22 +123,34 @@ def _advice(error: str) -> str:
     return "get the file again, or choose another model"
 
 
-def _fingerprint(parts: Sequence[GgufHeader]) -> str:
-    """Changes with the files' sizes, times and headers, and with the library that read them."""
+def _fingerprint(file: Path) -> str:
+    """Changes with the parts' sizes, times and first bytes, and with the library that reads them."""
     try:
         library = version("llama-cpp-python")
     except PackageNotFoundError as error:
         raise ModelUnusable(
-            f"{parts[0].path} is a GGUF file, and llama-cpp-python, which runs these, is not "
+            f"{file} is a GGUF file, and llama-cpp-python, which runs these, is not "
             "installed here; run: python -m pip install 'slipstream[gguf]'"
         ) from error
     digest = hashlib.sha256(library.encode())
-    for part in parts:
-        state = part.path.stat()
-        digest.update(f"{state.st_size} {state.st_mtime_ns}\n".encode())
-        with part.path.open("rb") as file:
-            digest.update(file.read(part.data_start))
+    try:
+        for part in _parts(file):
+            state = part.stat()
+            digest.update(f"{state.st_size} {state.st_mtime_ns}\n".encode())
+            with part.open("rb") as opened:
+                digest.update(opened.read(HEAD_BYTES))
+    except OSError as error:
+        raise ModelUnusable(f"{file} cannot be read: {error.strerror}") from error
     return digest.hexdigest()
+
+
+def _parts(file: Path) -> list[Path]:
+    """The file, or all parts that are there of a model split over several."""
+    split = SPLIT.fullmatch(file.name)
+    if split is None:
+        return [file]
+    others = (SPLIT.fullmatch(each.name) for each in file.parent.iterdir())
+    return sorted(file.with_name(each[0]) for each in others if each and each[1] == split[1])
 
 
 def _remembered(record: Path) -> dict[str, str]:

@@ -44,6 +44,7 @@ def _fields(cpu_info: Path) -> dict[str, str]:
 
 
 _LIBRARIES = ("torch", "transformers", "llama-cpp-python")
+_CALIBRATED = 2  # grows when something else is measured, or otherwise
 
 
 def price_key(spec: ModelSpec) -> str:
@@ -53,7 +54,8 @@ def price_key(spec: ModelSpec) -> str:
     states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     machine = (machine_name(spec.device, spec.dtype), instruction_sets())
     told = (
-        replace(spec, prices=None),
+        _CALIBRATED,
+        replace(spec, calibration=None, measure_later=False),
         states,
         machine,
         [installed_state(name) for name in _LIBRARIES],

@@ -27,13 +27,14 @@ from engine.hardware.profile import HardwareProfile
 from engine.hardware.shape import ModelShape, shape_of
 from engine.request import ModelSpec
 
-SMALL = 256 * 2**20  # bytes of files: below, any machine holds the model in any form
+SMALL = 256 * 2**20  # bytes of files: below, halving saves nothing that is worth its rounding
+HALVES = frozenset({"bfloat16"})
 FORMS = (("bfloat16", CUDA), ("float32", CPU), ("bfloat16", CPU), (INT8, CPU))
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What to load, and the plan that it follows; None for models that need none."""
+    """What to load, and the plan that it follows; None where it is loaded whole."""
 
     spec: ModelSpec
     plan: Plan | None
@@ -42,8 +43,7 @@ class Placed:
 def place(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None = None) -> Placed:
     """``spec`` with backend, dtype, context and memory as this machine has room for.
 
-    Raises ModelUnusable with both numbers where it has none. Small models stay as they are: no
-    first start waits for a look at the machine.
+    Raises ModelUnusable with both numbers where it has none.
     """
     spec = replace(spec, exact=settings.exact, context=settings.context or spec.context)
     wishes = wishes or PlanConstraints()
@@ -52,12 +52,12 @@ def place(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None = 
         context=wishes.context or settings.context,
         anyway=wishes.anyway or settings.load_anyway,
     )
-    if spec.inflate != 1 or weights_size(Path(spec.folder)) < SMALL:
+    if spec.inflate != 1:
         return Placed(spec, None)
     if spec.backend not in {TORCH, LLAMA_CPP}:
         return Placed(_loaded_whole(settings, spec, wishes), None)
     machine = usable(known_profile(settings), spec.backend)
-    found = plan(machine, candidates(spec), wishes)
+    found = plan(machine, candidates(spec, wishes), wishes)
     if isinstance(found, Refusal):
         raise _too_large(found)
     return Placed(planned(spec, found), found)
@@ -112,13 +112,18 @@ def usable(profile: HardwareProfile, backend: str) -> HardwareProfile:
     return replace(profile, gpus=())
 
 
-def candidates(spec: ModelSpec) -> Candidates:
-    """Every form in which a model can run, from the headers of its files; raises ModelUnusable."""
+def candidates(spec: ModelSpec, wishes: PlanConstraints | None = None) -> Candidates:
+    """Every form in which a model can run, from the headers of its files; raises ModelUnusable.
+
+    A small model is rounded only where that is wished.
+    """
     draft: tuple[Footprint, ...] = ()
     if spec.draft_folder is not None:
         name = Path(spec.draft_folder).name
         draft = forms(name, Path(spec.draft_folder), spec.draft_backend)
     own = forms(spec.name, Path(spec.folder), spec.backend)
+    if weights_size(Path(spec.folder)) < SMALL and not (wishes and wishes.dtype):
+        own = tuple(form for form in own if form.dtype not in HALVES)
     return Candidates(spec.name, own, draft, spec.exit_layer)
 
 

@@ -18,7 +18,7 @@ from app.errors import RequestFailed, WorkerCrashed
 from app.sandbox import interrupts_blocked
 from app.worker import messages
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
-from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
+from engine.request import Calibration, Done, Event, GenerationRequest, ModelFacts, ModelSpec
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +49,18 @@ class EventStream:
 class EngineChild:
     """One process, from its start to its end; two threads move messages, none blocks the loop."""
 
-    def __init__(self, spec: ModelSpec, entry: Entry, level: str) -> None:
-        """``level``: log records of the process from this level on come to the app's log."""
+    def __init__(
+        self,
+        spec: ModelSpec,
+        entry: Entry,
+        level: str,
+        measured: Callable[[Calibration], object] = bool,
+    ) -> None:
+        """``level``: log records of the process from this level on come to the app's log.
+
+        ``measured`` is called in a thread with what the process measured.
+        """
+        self._measured = measured
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
@@ -145,11 +155,8 @@ class EngineChild:
 
     def _dispatch(self, message: messages.Up) -> None:
         match message:
-            case messages.Ready(facts):
-                self._idle_since = time.monotonic()
-                self.ready.set_result(facts)
-            case messages.Unusable(text):
-                self.ready.set_exception(ModelUnusable(text))
+            case messages.Ready() | messages.Measured() | messages.Unusable():
+                self._note_load(message)
             case messages.Progress(events):
                 self._push_all(events)
             case messages.Refused(key, text, overflow):
@@ -162,6 +169,18 @@ class EngineChild:
             case messages.Broken(text, details):
                 log.error("the engine broke\n%s", details)
                 self._broken = text
+
+    def _note_load(self, news: messages.Ready | messages.Measured | messages.Unusable) -> None:
+        match news:
+            case messages.Ready(facts):
+                if facts.calibration is not None:
+                    self._measured(facts.calibration)
+                self._idle_since = time.monotonic()
+                self.ready.set_result(facts)
+            case messages.Measured(calibration):
+                self._measured(calibration)
+            case messages.Unusable(text):
+                self.ready.set_exception(ModelUnusable(text))
 
     def _push_all(self, events: Sequence[tuple[int, Event]]) -> None:
         for key in dict.fromkeys(key for key, _ in events):

@@ -28,6 +28,7 @@ from engine.request import Done, Event, GenerationRequest, ModelSpec
 if TYPE_CHECKING:
     from engine.engine import Engine
 
+QUIET_SECONDS = 1.0  # without a message, before the engine measures what the load left out
 TOGETHER = 0.04  # seconds: what shorter passes give within them is sent as one message
 
 
@@ -172,6 +173,7 @@ class _Loop:
         # what came during a pass and can wait for its end
         self._early: deque[messages.Submit | messages.Stop] = deque()
         self._gone = False  # the app, during a pass
+        self._left = engine.later
         engine.listen = self._listen
 
     def run(self) -> None:
@@ -188,7 +190,7 @@ class _Loop:
     def _receive(self) -> bool:
         """Handle waiting messages; wait for one when idle. False on Stop."""
         pipe = self._pipe
-        while self._early or (pipe.has_message() if self._engine.busy else pipe.wait(None)):
+        while self._early or (pipe.has_message() if self._engine.busy else self._wait()):
             message = self._early.popleft() if self._early else pipe.receive()
             if isinstance(message, messages.Stop):
                 return False
@@ -197,6 +199,17 @@ class _Loop:
         if self._gone:
             raise EOFError
         return True
+
+    def _wait(self) -> bool:
+        """Until a message comes; the engine measures meanwhile what its load left out."""
+        pipe, left = self._pipe, self._left
+        if left is not None and not pipe.wait(QUIET_SECONDS):
+            found = left.run(pipe.has_message)
+            if found is not None:
+                pipe.send(messages.Measured(found))
+            if found is not None or not pipe.has_message():  # it could not be measured
+                self._left = None
+        return pipe.wait(None)
 
     def _listen(self) -> None:
         """A cancel ends a prompt in the middle of its pass; other messages wait."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.request import Event, GenerationRequest, ModelFacts
+from engine.request import Calibration, Event, GenerationRequest, ModelFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,13 @@ class Ready:
     """Up: the model is loaded; the first message of a good start."""
 
     facts: ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Up: what the load left to measure."""
+
+    calibration: Calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +89,4 @@ class Logged:
 
 
 Down = Submit | Cancel | Stop
-Up = Ready | Unusable | Progress | Refused | Failed | Broken | Logged
+Up = Ready | Measured | Unusable | Progress | Refused | Failed | Broken | Logged

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 import weakref
+from collections.abc import Callable
+from dataclasses import replace
 
 from app.errors import WorkerCrashed
 from app.worker import engine_process
 from app.worker.child import EngineChild, Entry, EventStream
-from engine.request import Done, Event, GenerationRequest, ModelFacts, ModelSpec
+from engine.request import Calibration, Done, Event, GenerationRequest, ModelFacts, ModelSpec
 
 SHORTEST_LOOK = 0.01  # seconds between two looks at whether the engine is idle
 
@@ -24,9 +26,14 @@ class EngineWorker:
         entry: Entry = engine_process.main,
         level: str = "WARNING",
         keep_alive: float | None = None,
+        measured: Callable[[Calibration], object] = bool,
     ) -> None:
-        """``level``: log records of the engine from this level on come to the app's log."""
+        """``level``: log records of the engine from this level on come to the app's log.
+
+        ``measured`` is called in a thread with what the engine measured at its load or after it.
+        """
         self._spec, self._entry = spec, entry
+        self._report = measured
         self._level, self._keep_alive = level, keep_alive
         self._lock = threading.Lock()  # one start at a time, whatever loop or thread asks
         self._child: EngineChild | None = None
@@ -81,11 +88,16 @@ class EngineWorker:
         if self._closed:
             raise WorkerCrashed("the engine is closed; open the model again to continue")
         if self._child is None or not self._child.alive:
-            self._child = EngineChild(self._spec, self._entry, self._level)
+            self._child = EngineChild(self._spec, self._entry, self._level, self._measured)
             if self._keep_alive is not None:
                 arguments = (self._child, self._keep_alive)
                 threading.Thread(target=self._unload_when_idle, args=arguments, daemon=True).start()
         return self._child
+
+    def _measured(self, calibration: Calibration) -> None:
+        """A process that is started again need not measure it again."""
+        self._spec = replace(self._spec, calibration=calibration)
+        self._report(calibration)
 
     def _unload_when_idle(self, child: EngineChild, keep_alive: float) -> None:
         """Runs in a thread of its own until ``child`` has ended."""

@@ -193,7 +193,7 @@ def _fixed(choice: Placement) -> list[Need]:
     """Everything but the layers."""
     form, home = choice.form, choice.home
     shape = (choice.context, choice.rows, choice.batch)
-    cache, working = form.cache(*shape), form.working(choice.context, choice.rows)
+    cache, working = form.cache(*shape), form.working(*shape)
     needs = [
         Need(home, "embedding and head", form.edges(choice.context)),
         Need(home, "keys and values", cache),
@@ -216,9 +216,8 @@ def _draft_needs(choice: Placement) -> list[Need]:
     if choice.draft is None:
         return []
     draft = choice.draft
-    passing = draft.cache(choice.context, SCORED_ROWS, choice.batch) + draft.working(
-        choice.context, SCORED_ROWS
-    )
+    shape = (choice.context, SCORED_ROWS, choice.batch)
+    passing = draft.cache(*shape) + draft.working(*shape)
     return [
         Need(choice.home, "draft model", draft.weights + draft.position * choice.context),
         Need(choice.home, "draft model's keys, values and pass", passing),

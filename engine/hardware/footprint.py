@@ -2,7 +2,8 @@
 
 A form is a backend and a number format. The figures follow what the targets do: the torch target
 packs every linear map into a copy of its own and lets a conversation's cache grow by doubling;
-llama.cpp takes one cache for all conversations, and buffers for a prompt chunk of 512 tokens.
+llama.cpp takes one cache for all conversations, and buffers for a prompt chunk or for logits, whichever
+are more; what it takes is in memory only as far as conversations have grown.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ INT8 = "int8"  # linear maps in bytes; embedding and cache in bfloat16, rows in 
 TORCH, LLAMA_CPP = "torch", "llama_cpp"
 CPU, CUDA = "cpu", "cuda"
 _TORCH_PROMPT = 256  # rows of a prompt chunk
-_LLAMA_PROMPT = 512
+_LLAMA_PROMPT = 328  # a chunk of 256, rounded up to whole rows of each sequence
+_LLAMA_OUTPUTS = 128  # rows of logits that a pass has room for
+_LLAMA_CACHE = 2 * 2**30  # bytes; a longer cache is taken for one conversation alone
 _FIRST_ROWS = 512  # of a torch cache
 _LLAMA_CELLS = 256  # llama.cpp rounds its cache up to a multiple
 # of a layer besides its last form: as the file has it, its maps joined, freed but not given back
@@ -33,12 +36,20 @@ class Passing:
     prompt: int  # rows of a prompt chunk, the widest pass
     row: int  # activations of a row
     cell: int  # of a row, for each token it sees
-    head: int  # logits of a row of a prompt chunk, where the backend keeps room for them
+    head: int  # logits of a row, where the backend keeps room for them
     scored: int  # logits and probabilities of a scored row
+    outputs: int = 0  # rows of logits that are kept apart
 
     def bytes(self, context: int, nodes: int) -> int:
         """The widest pass after a full context, and a tree's logits."""
-        widest = self.prompt * max(self.row + self.cell * context, self.head)
+        if self.outputs:
+            logits = self.outputs * self.head
+            return (
+                max(self.prompt * (self.row + self.cell * context), logits)
+                + logits
+                + nodes * self.scored
+            )
+        widest = self.prompt * (self.row + self.cell * context)
         return widest + nodes * (self.row + self.cell * context + self.scored)
 
 
@@ -78,13 +89,19 @@ class Footprint:
 
     def cache(self, context: int, nodes: int, batch: int) -> int:
         """Keys and values of ``batch`` conversations at their longest, each with a tree of ``nodes``."""
-        rows = context + nodes
         if self.backend == LLAMA_CPP:
-            return -(-batch * rows // _LLAMA_CELLS) * _LLAMA_CELLS * self.kv_row
-        return batch * grown_rows(rows) * self.kv_row
+            return self._cells(context, batch) * self.kv_row
+        return batch * grown_rows(context + nodes) * self.kv_row
 
-    def working(self, context: int, nodes: int) -> int:
+    def _cells(self, context: int, batch: int) -> int:
+        """Of llama.cpp's one cache."""
+        together = min(batch * context, max(context, _LLAMA_CACHE // max(self.kv_row, 1)))
+        return -(-(together + _LLAMA_OUTPUTS) // _LLAMA_CELLS) * _LLAMA_CELLS
+
+    def working(self, context: int, nodes: int, batch: int = 1) -> int:
         """What a pass takes for a while; or, if that is more, a growing cache next to the old one."""
+        if self.backend == LLAMA_CPP:  # a pass may see the cells of all conversations
+            return self.passing.bytes(self._cells(context, batch), nodes)
         growing = grown_rows(context + nodes) * self.kv_row // 4 if self.backend == TORCH else 0
         return max(self.passing.bytes(context, nodes), growing)
 
@@ -142,10 +159,11 @@ def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -
     """For llama.cpp, whose weights stay as the file has them; keys and values are float16."""
     passing = Passing(
         prompt=_LLAMA_PROMPT,
-        row=4 * (2 * shape.feed_forward + 4 * shape.hidden),
+        row=4 * (2 * shape.feed_forward + 8 * shape.hidden),
         cell=2,
-        head=4 * (shape.vocab + 2 * shape.hidden),
-        scored=shape.vocab * (4 + _PROBABILITIES),
+        head=4 * shape.vocab,
+        scored=4 * shape.vocab,  # copied; a tree of half as many nodes has probabilities, too
+        outputs=_LLAMA_OUTPUTS,
     )
     return Footprint(
         name=name,

@@ -3,6 +3,7 @@
 Functions that read the system's files take the root of the file tree, for tests of other machines.
 """
 
+import mmap
 import os
 import re
 import shutil
@@ -74,6 +75,12 @@ def ram(root: Path = ROOT) -> Ram:
         (machine, *(group for group in groups if group and group.total < machine.total)),
         key=lambda found: found.available,
     )
+
+
+def resident(pid: int, root: Path = ROOT) -> int:
+    """Bytes of a process that are in memory, mapped files included; 0 where the system does not tell."""
+    fields = file_text(root / f"proc/{pid}/statm").split()
+    return int(fields[1]) * mmap.PAGESIZE if len(fields) > 1 else 0
 
 
 def parse_meminfo(text: str) -> Mapping[str, int]:

@@ -82,7 +82,11 @@ def _dtype(case: Case) -> str:
     if form.backend == LLAMA_CPP:
         return f"The weights stay as the file has them: {size}."
     if form.dtype == "float32":
-        return f"{size} of weights in float32 fit; this processor does not multiply bfloat16."
+        halves = any(one.dtype == "bfloat16" for one in case.model.forms)
+        why = (
+            "this processor does not multiply bfloat16" if halves else "nothing of them is rounded"
+        )
+        return f"{size} of weights in float32 fit; {why}."
     if case.choice.home == Tier.DEVICE:
         return f"The GPU multiplies bfloat16 at full speed: {size} of weights."
     return f"bfloat16 halves what a pass reads: {size} of weights."

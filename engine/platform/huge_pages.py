@@ -45,7 +45,7 @@ def in_huge_pages(seconds: float = SECONDS) -> Iterator[None]:
     if size:
         move = partial(_collapse, ctypes.CDLL(None, use_errno=True).madvise)
         new = (part for span in private_memory() for part in without(span, before))
-        enlarge((full for span in new for full in _in_use(span, size)), move, seconds)
+        enlarge((full for span in new for full in in_use(span, size)), move, seconds)
 
 
 def block_bytes() -> int:
@@ -108,7 +108,16 @@ def private_memory() -> Iterator[Span]:
             yield start, end
 
 
-def _in_use(span: Span, size: int) -> Iterator[Span]:
+def mapped_files(suffix: str) -> Iterator[Span]:
+    """Read-only memory of files whose names end so."""
+    for line in MAPS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        place, rights, *_, name = line.split(maxsplit=5)
+        if rights.startswith("r--") and name.endswith(suffix):
+            start, end = (int(address, 16) for address in place.split("-"))
+            yield start, end
+
+
+def in_use(span: Span, size: int) -> Iterator[Span]:
     """Runs of blocks that are in memory as a whole."""
     start, end = span
     if end - start < size:

@@ -9,6 +9,7 @@ from engine.grammar.token_bytes import Speller
 from engine.interfaces.target import Target
 from engine.request import ModelFacts, SamplingParams
 from engine.runtime.drafter_pool import DrafterPool
+from engine.runtime.profiling import IdleMeasurement
 from engine.speculation.rng import RandomSource
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict
@@ -49,6 +50,7 @@ class EngineComponents:
     damage: str  # the error for logits that are not finite
     rng: Callable[[int | None], RandomSource]  # of a request with this seed
     speller: Speller | None  # None: no request can have a grammar
+    later: IdleMeasurement | None = None  # what the load left to measure
     clock: Callable[[], float] = perf_counter  # seconds
 
     @property

@@ -1,14 +1,14 @@
-"""What a pass of the target costs on this machine, measured when a model is loaded."""
+"""What a pass of the target costs on this machine, and whether its rows round alike."""
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
 from engine.interfaces.target import UNLIMITED, LayerSource, Target
-from engine.request import RowPrices
+from engine.request import Calibration
 from engine.runtime.rounding import RowComparison
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
@@ -22,49 +22,131 @@ WIDER_ROWS = (64, 32, 12)  # behind those at which the target's own blocks begin
 PROFILE_REPEATS = 5
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured
-PROFILE_CONTEXT = 512
+PROFILE_CONTEXT, PROFILE_CHUNK = (
+    512,
+    64,
+)  # tokens, and how many are read before others are listened to
 WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
 STREAMED_SECONDS = 30.0  # a model that is read in minutes is measured at few widths
 WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it now and then
 STEEP = 2.0  # passes of a row: wider ones than this are not measured, nor drafted for
 
 
-def profile(target: Target, cost: PassCost, known: RowPrices | None = None) -> int:
-    """Measure the pass over several widths; doing so also builds kernels, which no answer should pay for.
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """What the first passes of a target showed; they also build kernels, which no answer should pay for."""
 
-    With prices that are ``known`` only a pass of each width is run, to build kernels and to see the bits.
-    Returns how many rows a pass may have so that each row gets the bits that it has alone, as far as
-    that was seen. Raises NumericalError for logits that are not finite: no answer could come from such
-    weights.
+    exact_rows: (
+        int  # of a pass in which each row has the bits that it has alone, as far as was seen
+    )
+    seconds: dict[int, float]  # by rows, of a single pass each
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Rows of the passes, a single row first."""
+        return tuple(self.seconds)
+
+
+def profile(target: Target, cost: PassCost) -> int:
+    """Look at a target and measure what its passes cost; returns ``exact_rows``.
+
+    Raises NumericalError for logits that are not finite: no answer could come from such weights.
     """
     if target.source is not None:
         _profile_streamed(target, target.source, cost)
         return UNLIMITED
+    seen = look(target)
+    measure(target, cost, seen.widths)
+    return seen.exact_rows
+
+
+def look(target: Target) -> FirstLook:
+    """Run a pass of each width and compare the bits; slot 0 is empty before and after."""
     timed(target, [chain([0])])  # weights that give no numbers are found here
-    comparison = RowComparison(target)
     started = time.perf_counter()
     equal: dict[int, bool] = {}
-    for rows in (*PROFILE_ROWS, *target.row_blocks, *WIDER_ROWS):  # the first call builds kernels
-        if len(equal) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
-            equal[min(rows, target.context)] = comparison.equal(rows)
-    if known is not None:
-        cost.reset(dict(known.seconds))
-        cost.per_context = known.per_context
-        return exact_rows(equal)
-    widths = tuple(equal)
-    rounds = [
-        _round(target, widths)
-        for n in range(PROFILE_REPEATS)
-        if n == 0 or time.perf_counter() - started < 0.75 * PROFILE_SECONDS  # the rest: a context
-    ]
-    early = time.perf_counter() - started < PROFILE_SECONDS
-    fit_rounds([*rounds, *_narrow_rounds(target, rounds)], cost)
-    if early and target.context > PROFILE_CONTEXT:
-        target.feed(0, [0] * PROFILE_CONTEXT)
-        seconds = median(timed(target, [chain([0])]) for _ in range(PROFILE_REPEATS))
-        cost.profile_context(PROFILE_CONTEXT, seconds)
-        target.crop(0, 0)
-    return exact_rows(equal)
+    with RowComparison(target) as comparison:
+        for rows in (*PROFILE_ROWS, *target.row_blocks, *WIDER_ROWS):
+            if len(equal) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
+                equal[min(rows, comparison.most)] = comparison.equal(rows)
+    return FirstLook(exact_rows(equal), comparison.seconds)
+
+
+def measure(
+    target: Target,
+    cost: PassCost,
+    widths: Sequence[int],
+    slot: int = 0,
+    interrupted: Callable[[], bool] = bool,
+) -> bool:
+    """Set ``cost`` to what passes of these widths take in an empty slot, which is empty afterwards.
+
+    The first width is a single row. False: ``interrupted()`` came true meanwhile, nothing was changed.
+    """
+    started, rounds = time.perf_counter(), list[dict[int, float]]()
+    try:
+        for n in range(PROFILE_REPEATS):
+            if n and time.perf_counter() - started > 0.75 * PROFILE_SECONDS:  # the rest: a context
+                break
+            rounds.append(_round(target, widths, slot, interrupted))
+        early = time.perf_counter() - started < PROFILE_SECONDS
+        rounds += _narrow_rounds(target, rounds, slot, interrupted)
+        late = 0.0
+        if early and target.context > PROFILE_CONTEXT:
+            late = _after_context(target, slot, interrupted)
+    except _Interrupted:
+        return False
+    cost.reset({})
+    fit_rounds(rounds, cost)
+    if late:
+        cost.profile_context(PROFILE_CONTEXT, late)
+    return True
+
+
+def _after_context(target: Target, slot: int, interrupted: Callable[[], bool]) -> float:
+    """Seconds of a pass of one row after ``PROFILE_CONTEXT`` tokens."""
+    try:
+        for _ in range(0, PROFILE_CONTEXT, PROFILE_CHUNK):
+            if interrupted():
+                raise _Interrupted
+            target.feed(slot, [0] * PROFILE_CHUNK)
+        return median(timed(target, [chain([0])], slot) for _ in range(PROFILE_REPEATS))
+    finally:
+        target.crop(slot, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class IdleMeasurement:
+    """Prices of passes, in a slot that no conversation has; takes about three seconds."""
+
+    target: Target
+    cost: PassCost
+    slots: int  # that conversations may have
+    swaps: bool  # whether there is room for conversations that are swapped out
+    found: Callable[[], Calibration]  # what ``cost`` comes to
+
+    def run(self, interrupted: Callable[[], bool]) -> Calibration | None:
+        """To be called while no request runs; None: ``interrupted()`` came true, or no slot is empty."""
+        taken = {slot for slot in range(self.slots) if self.target.length(slot)}
+        empty = next((slot for slot in range(self.slots) if slot not in taken), None)
+        if empty is None or not self._put_away(taken):
+            return None
+        widths = sorted(self.cost.knots)
+        done = measure(self.target, self.cost, widths, empty, interrupted)
+        return self.found() if done else None
+
+    def _put_away(self, taken: set[int]) -> bool:
+        """Where slots share rows every pass reads all of them: these go, and come back with a request."""
+        if self.target.shared_rows is None or not taken:
+            return True
+        if self.swaps:
+            for slot in taken:
+                self.target.swap_out(slot)
+        return self.swaps
+
+
+class _Interrupted(Exception):
+    """A request came."""
 
 
 def exact_rows(equal: Mapping[int, bool]) -> int:
@@ -77,7 +159,12 @@ def exact_rows(equal: Mapping[int, bool]) -> int:
     return UNLIMITED
 
 
-def _narrow_rounds(target: Target, rounds: Sequence[Mapping[int, float]]) -> list[dict[int, float]]:
+def _narrow_rounds(
+    target: Target,
+    rounds: Sequence[Mapping[int, float]],
+    slot: int,
+    interrupted: Callable[[], bool],
+) -> list[dict[int, float]]:
     """More rounds of the widths that cost little, where wide passes took the time for them.
 
     Whether one drafted token pays hangs on a single ratio. Measured once, on a machine that was busy
@@ -90,22 +177,24 @@ def _narrow_rounds(target: Target, rounds: Sequence[Mapping[int, float]]) -> lis
     while len(rounds) + len(found) < PROFILE_REPEATS:
         if time.perf_counter() - started > NARROW_SECONDS:
             break
-        found.append(_round(target, narrow))
+        found.append(_round(target, narrow, slot, interrupted))
     return found
 
 
-def _round(target: Target, widths: Sequence[int]) -> dict[int, float]:
+def _round(
+    target: Target, widths: Sequence[int], slot: int, interrupted: Callable[[], bool]
+) -> dict[int, float]:
     """Seconds of a pass of every width, the first of which is a single row.
 
     All are compared with that row, and wide ones are measured only once. It is asked three times:
     once it had taken three times as long as usual, and 64 rows of a 4-bit file, which take 23 passes
     of one, looked like 8.
     """
-    half = len(widths) // 2
-    times = [
-        (width, timed(target, [chain([0] * width)]))
-        for width in (*widths[:half], widths[0], *widths[half:], widths[0])
-    ]
+    half, times = len(widths) // 2, list[tuple[int, float]]()
+    for width in (*widths[:half], widths[0], *widths[half:], widths[0]):
+        if interrupted():
+            raise _Interrupted
+        times.append((width, timed(target, [chain([0] * width)], slot)))
     single = median(seconds for width, seconds in times if width == widths[0])
     return dict(times) | {widths[0]: single}
 
@@ -179,11 +268,11 @@ def _profile_streamed(target: Target, source: LayerSource, cost: PassCost) -> No
     fit_streamed(passes, cost)
 
 
-def timed(target: Target, trees: list[DraftTree]) -> float:
+def timed(target: Target, trees: list[DraftTree], slot: int = 0) -> float:
     """Seconds of a pass over an empty slot; raises NumericalError for logits that are not finite."""
     started = time.perf_counter()
-    (scores,) = target.score([0], trees)
-    target.commit(0, [])
+    (scores,) = target.score([slot], trees)
+    target.commit(slot, [])
     seconds = time.perf_counter() - started
     check_finite(scores.logits[-1].amax())
     return seconds

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from itertools import cycle
+from statistics import median
 from time import perf_counter
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -41,26 +43,37 @@ class RowComparison:
         self._target = target
         self._prefix = self._tokens(0, min(PREFIX, target.context // 2))
         self.most = target.context - len(self._prefix)  # rows of a pass
+        self.seconds: dict[int, float] = {}  # of the latest pass, by rows
         self._alone: list[Tensor] = []
-        target.feed(0, self._prefix)
-        started = perf_counter()
+
+    def __enter__(self) -> Self:
+        """Read the prefix of all passes, and decode the rows alone."""
+        self._target.feed(0, self._prefix)
+        started, alone = perf_counter(), list[float]()
         for token in self._tokens(len(self._prefix), min(ALONE, self.most)):
             self._alone.append(self._score([token])[0].clone())
-            target.commit(0, [0])
+            alone.append(self.seconds[1])
+            self._target.commit(0, [0])
             if perf_counter() - started > ALONE_SECONDS:
                 break
-        target.crop(0, 0)
+        self.seconds = {1: median(alone)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Empty the slot."""
+        self._target.crop(0, 0)
 
     def equal(self, rows: int) -> bool:
         """Whether a pass of at most so many rows gave each compared row the bits that it has alone."""
-        self._target.feed(0, self._prefix)
+        self._target.crop(0, len(self._prefix))
         logits = self._score(self._tokens(len(self._prefix), min(rows, self.most)))
-        self._target.crop(0, 0)
         pairs = zip(self._alone, logits, strict=False)
         return all(torch.equal(alone.nan_to_num(), row.nan_to_num()) for alone, row in pairs)
 
     def _score(self, tokens: Sequence[int]) -> Tensor:
+        started = perf_counter()
         (scores,) = self._target.score([0], [chain(tokens)])
+        self.seconds[len(tokens)] = perf_counter() - started
         return torch.as_tensor(scores.logits)
 
     def _tokens(self, first: int, count: int) -> list[int]:

@@ -44,8 +44,8 @@ def _loaded(file: Path, *, exact: bool) -> LlamaCppTarget:
     spec = ModelSpec(file.stem, str(file), backend="llama_cpp", slots=1, warm=0, exact=exact)
     with in_huge_pages(PAGES_SECONDS):
         target = load(spec)
-    comparison = RowComparison(target)
-    alike = exact_rows({rows: comparison.equal(rows) for rows in WIDTHS})
+    with RowComparison(target) as comparison:
+        alike = exact_rows({rows: comparison.equal(rows) for rows in WIDTHS})
     if exact and alike < UNLIMITED:
         target.limit_rows(alike)
     return target

@@ -54,6 +54,8 @@ def count_up(request: GenerationRequest) -> list[int]:
 class FakeEngine:
     """Emits ``width`` ids per step for every request, in the order that they came."""
 
+    later = None
+
     def __init__(  # noqa: PLR0913 - a fake with switches
         self,
         spec: ModelSpec,

@@ -54,13 +54,34 @@ def test_everything_runs_with_a_draft_and_an_exit(folders):
     assert len({tuple(ids) for ids, _ in found}) == 1
 
 
-def test_prices_are_measured_at_the_first_load_and_taken_at_the_next(folders):
-    first = build(spec(folders)).facts.prices
+def test_what_is_measured_at_the_first_load_is_taken_at_the_next(folders):
+    first = build(spec(folders)).facts.calibration
     assert first is not None
     assert dict(first.seconds)[1] > 0
-    again = build(spec(folders, prices=first))
-    assert again.facts.prices is None
+    assert first.whole
+    again = build(spec(folders, calibration=first))
+    assert again.facts.calibration is again.later is None
     assert len(run_all(again, [GenerationRequest((7, 8), 9)])[0][0]) == 9
+
+
+@pytest.mark.parametrize("answered", [0, 1, 3])
+def test_prices_are_measured_while_nobody_asks(folders, answered):
+    """An interrupted attempt changes nothing; conversations stay warm, and the next load measures nothing."""
+    engine = build(spec(folders, measure_later=True))
+    rough = engine.facts.calibration
+    assert not rough.whole
+    asked = [GenerationRequest((7, n), 9, session=str(n)) for n in range(answered)]
+    before = run_all(engine, asked)
+    assert engine.later.run(lambda: True) is None
+    assert dict(rough.seconds).keys() <= engine.components.cost.knots.keys()
+    found = engine.later.run(lambda: False)
+    assert found.whole
+    assert (found.exact_rows, found.margin) == (rough.exact_rows, rough.margin)
+    assert found.seconds == tuple(sorted(engine.components.cost.knots.items()))
+    assert [ids for ids, _ in run_all(engine, asked)] == [ids for ids, _ in before]
+    for known, left in ((rough, True), (found, False)):
+        assert bool(build(spec(folders, measure_later=True, calibration=known)).later) == left
+    assert build(spec(folders, calibration=rough)).facts.calibration.whole  # nobody serves
 
 
 def test_what_cannot_run_is_refused_with_the_reason(folders):

@@ -45,6 +45,7 @@ class ChatState:
     written: PartialAnswer | None = None  # the running answer so far
     reading: bool = False  # the model reads ahead
     loading: str = ""  # the model that is being loaded
+    loaded: float = 0.0  # share of its weights; 0: not known
     suggested: Fit | None = None  # a better model for this machine
     used: int = 0  # tokens of the context
     unseen: int = 0  # oldest messages that no longer fit the context
@@ -115,7 +116,8 @@ def _stored_rows(state: ChatState) -> list[transcript.Row]:
 
 def _notice(state: ChatState) -> str:
     if state.loading:
-        return f'<p role="status">Loading {escape(state.loading)} …</p>'
+        bar = f'<progress value="{state.loaded:.2f}"></progress>' if state.loaded else ""
+        return f'<p role="status">Loading {escape(state.loading)} …</p>{bar}'
     if state.notice:
         return f'<p role="alert">{escape(sentence(state.notice))}</p>'
     return _CONTINUES if state.text is not None and not state.text.chats else ""

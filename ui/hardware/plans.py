@@ -49,7 +49,7 @@ def _verdict(one: Planned) -> tuple[str, str]:
         return ("good" if whole else ""), one.found.stage
     if isinstance(one.found, Refusal):
         return "alarm", "does not run"
-    return ("good", "fits anywhere") if one.layers else ("", "no plan")
+    return "", "no plan"
 
 
 def _bars(found: Plan | Refusal | None) -> str:

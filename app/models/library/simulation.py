@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from app.errors import AppError
 from app.models.catalog import CatalogEntry, load_catalog, resolve
-from app.placement.plans import SMALL, candidates, usable, weights_size
+from app.placement.plans import candidates, usable
 from app.settings import Settings
 from engine.errors import EngineError
 from engine.hardware import published
@@ -39,7 +38,6 @@ class Planned:
     name: str
     found: Plan | Refusal | None
     note: str = ""
-    layers: int = 0  # where there is no plan
 
 
 def machine_with(profile: HardwareProfile, memory: Memory) -> HardwareProfile:
@@ -113,13 +111,6 @@ def _read(settings: Settings, entry: CatalogEntry) -> Candidates | Planned:
                 "this family is loaded whole, into RAM, by transformers: there is nothing to plan"
             )
             return Planned(entry.name, None, note)
-        found, size = candidates(spec), weights_size(Path(spec.folder))
+        return candidates(spec)
     except (AppError, EngineError, OSError) as error:
         return Planned(entry.name, None, str(error))
-    if size >= SMALL:
-        return found
-    note = (
-        f"{size / 2**20:.0f} MiB of weights, all in RAM: any machine holds a model below "
-        f"{SMALL // 2**20} MiB whole, so there is nothing to plan"
-    )
-    return Planned(entry.name, None, note, len(found.forms[0].layers))

@@ -7,7 +7,9 @@ with the most that a pass may have, so its buffers never hold a row for every ca
 import ctypes
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from types import ModuleType
 
@@ -19,6 +21,7 @@ from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
 from engine.models.gguf.library import Library, llama_library
 from engine.platform.cores import usable_threads
 from engine.platform.instructions import multiplies_bfloat16
+from engine.platform.zero_pages import unmap_read, zeros_given_back
 from engine.request import ModelSpec
 
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several
@@ -69,7 +72,12 @@ class LlamaContext:
         # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
         self.batch = min(max(spec.batch, self.sequences + OWN_SEQUENCES), self.cells)
         self.outputs = min(MOST_OUTPUTS, self.batch)
-        self._context = self._new_context(spec, self.sequences + OWN_SEQUENCES, kinds)
+        # where there is a GPU, buffers may be pinned: the system must not move them
+        pageable = not api.llama_supports_gpu_offload()
+        with zeros_given_back() if pageable else nullcontext():
+            self._context = self._new_context(spec, self.sequences + OWN_SEQUENCES, kinds)
+        place = Path(spec.folder).resolve()  # the hub's cache has links to files without an ending
+        unmap_read(place.suffix or place.name)
         self.cache = LlamaCache(api, self._context, self.cells, self.sequences)
         self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
         self._place = 0

@@ -3,27 +3,27 @@
 import pytest
 
 from app.history import measurements
-from engine.request import RowPrices
+from engine.request import Calibration
 
-PRICES = RowPrices(((1, 0.01), (4, 0.02), (16, 0.05)), 1e-6)
+PRICES = Calibration(((1, 0.01), (4, 0.02), (16, 0.05)), 1e-6, 8, 1e-4, whole=False)
 
 
 def test_what_was_kept_is_found_by_its_key_alone(history):
-    history.row_prices.put("one", RowPrices((), 0.0))
-    history.row_prices.put("one", PRICES)
-    assert history.row_prices.of("one") == PRICES
-    assert history.row_prices.of("other") is None
+    history.calibrations.put("one", Calibration((), 0.0, 1))
+    history.calibrations.put("one", PRICES)
+    assert history.calibrations.of("one") == PRICES
+    assert history.calibrations.of("other") is None
 
 
 def test_old_prices_are_measured_again(history, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measurements, "utc_now", lambda: "2020-01-01T00:00:00+00:00")
-    history.row_prices.put("one", PRICES)
-    assert history.row_prices.of("one") is None
+    history.calibrations.put("one", PRICES)
+    assert history.calibrations.of("one") is None
 
 
 def test_forgetting_all_figures_takes_them_along(history):
-    history.row_prices.put("one", PRICES)
+    history.calibrations.put("one", PRICES)
     history.measurements.forget("a model")
-    assert history.row_prices.of("one") == PRICES
+    assert history.calibrations.of("one") == PRICES
     history.measurements.forget()
-    assert history.row_prices.of("one") is None
+    assert history.calibrations.of("one") is None

@@ -57,6 +57,13 @@ class TestOnce:
         check_gguf(settings, Path(shutil.copy2(file, tmp_path / "copy.gguf")))
         assert tries == [file]
 
+    def test_a_known_file_is_not_even_read_as_gguf(self, settings, tmp_path, monkeypatch):
+        """A header of 300,000 words takes half a second."""
+        file = tiny.write(tmp_path / "m.gguf")
+        check_gguf(settings, file)
+        monkeypatch.setattr(gguf_check, "read_parts", None)
+        check_gguf(settings, file)
+
     def test_a_damaged_record_costs_one_more_try(self, settings, tmp_path, tries):
         file = tiny.write(tmp_path / "m.gguf")
         for content in ("{", "[1]", '{"a": 1}'):

@@ -23,10 +23,12 @@ from app.placement.plans import (
 )
 from app.settings import DTYPES, Settings
 from engine.errors import ModelUnusable, TooLarge
-from engine.hardware.profile import GIB, Ram, imagined
+from engine.hardware.plan import Tier
+from engine.hardware.profile import GIB, HardwareProfile, Ram, imagined
 from engine.request import ModelSpec
 from tests.app.asynchronous import asynchronous
 from tests.app.models.library.places import wide_model
+from tests.engine.models.gguf.files import random_gguf
 
 SPEC = ModelSpec("m", "/m")
 GGUF = replace(SPEC, folder="/m.gguf", backend="llama_cpp")
@@ -146,7 +148,7 @@ class TestWhereItComesFrom:
         """What is typed goes before it."""
         loaded = []
 
-        async def load(entry, spec, plan, settings, kept):
+        async def load(entry, spec, plan, settings, loader):
             loaded.append(dtype_name(spec))
 
         entry = replace(read_catalog(_catalogue(settings), (POCKET_HOME,))[0])
@@ -173,3 +175,27 @@ def _catalogue(settings: Settings, dtype: str = "int8") -> Path:
         f"dtype: {dtype}}}\n"
     )
     return file
+
+
+class TestSmallModels:
+    """They are planned like large ones; only wishes round them."""
+
+    @pytest.mark.parametrize(("wished", "dtype"), [(None, "float32"), ("bfloat16", "bfloat16")])
+    def test_a_small_folder_is_rounded_only_where_that_is_wished(self, settings, wished, dtype):
+        found = place_with_dtype(settings, resolve(settings, "pocket"), wished)
+        assert found.plan is not None
+        assert (found.spec.dtype, found.spec.device) == (dtype, "cpu")
+        assert found.spec.context == found.plan.context
+
+    @pytest.mark.parametrize("free", [0.15, 0.3, 2, 30])
+    def test_a_small_file_gets_as_much_context_as_fits(self, settings, tmp_path, monkeypatch, free):
+        file = random_gguf(tmp_path / "m.gguf", vocab=4100, hidden=512, layers=8, context=32768)
+        memory = Ram(4 * GIB, int(free * GIB) + GIB)
+        machine = HardwareProfile("p", 2, ("avx2",), memory)
+        monkeypatch.setattr(plans, "known_profile", lambda _: machine)
+        spec = ModelSpec("m", str(file), backend="llama_cpp")
+        found = plans.place(settings, spec)
+        assert found.plan is not None
+        assert found.plan.needed(Tier.RAM) <= free * GIB
+        more = found.spec.slots * found.spec.context
+        assert (more == 4 * 32768) == (free > 10)

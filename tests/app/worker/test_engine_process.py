@@ -10,16 +10,26 @@ from multiprocessing.connection import Connection
 
 import pytest
 
+from app.worker import engine_process
 from app.worker.engine_process import TOGETHER, serve
 from app.worker.messages import (
     Broken,
     Cancel,
+    Measured,
     Progress,
     Ready,
     Stop,
     Submit,
 )
-from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec, Tokens
+from engine.request import (
+    Calibration,
+    Done,
+    Event,
+    FinishReason,
+    GenerationRequest,
+    ModelSpec,
+    Tokens,
+)
 from tests.app.fake_engine import FakeEngine
 
 SPEC = ModelSpec("fake", "/nowhere")
@@ -215,3 +225,49 @@ def test_an_app_that_is_gone_ends_the_loop_quietly(capfd):
     serve(theirs, SPEC, FakeEngine)
     theirs.close()
     assert capfd.readouterr() == ("", "")
+
+
+class Left:
+    """Something to measure: a number of attempts find no slot, or are interrupted by a message."""
+
+    def __init__(self, *, measurable: bool = True, patient: bool = False) -> None:
+        self.measurable, self.patient = measurable, patient
+        self.runs = 0
+        self.began = threading.Event()
+
+    def run(self, interrupted: Callable[[], bool]) -> Calibration | None:
+        self.runs += 1
+        self.began.set()
+        while self.patient and self.runs == 1:
+            if interrupted():
+                return None
+            time.sleep(0.001)
+        return Calibration(((1, 0.5),), 0.0, 1) if self.measurable else None
+
+
+def leaving(left: Left) -> Callable[[ModelSpec], FakeEngine]:
+    def build(spec: ModelSpec) -> FakeEngine:
+        engine = FakeEngine(spec)
+        engine.later = left
+        return engine
+
+    return build
+
+
+@pytest.mark.parametrize("left", [Left(), Left(measurable=False), Left(patient=True)])
+def test_what_a_load_left_is_measured_while_nobody_asks(monkeypatch, left):
+    monkeypatch.setattr(engine_process, "QUIET_SECONDS", 0.02)
+
+    def client(pipe: Connection) -> None:
+        left.began.wait()
+        pipe.send(Submit(1, GenerationRequest((1,), 3)))  # interrupts a patient one
+        time.sleep(0.3)
+        pipe.send(Stop())
+
+    got = served(client, leaving(left))
+    kinds = [type(message) for message in got]
+    assert kinds[0] is Ready
+    assert kinds.count(Measured) == left.measurable
+    assert left.runs == 1 + left.patient  # where no slot was free it is not tried for ever
+    if left.patient:
+        assert kinds.index(Measured) > kinds.index(Progress)  # the request came first

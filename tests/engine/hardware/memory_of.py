@@ -120,12 +120,13 @@ def llama_model(file: str, tokens: int) -> dict[str, int]:
     chain([0])
     before = resident("VmRSS")
     target = LlamaCppTarget(spec)
+    empty = resident("VmRSS") - before
     for _ in range(tokens // ROWS - 1):
         target.feed(0, [1] * ROWS)
     target.score([0], [chain([1] * 64)])
     drop_pages(file)  # a processor may have copied weights into a form of its own
     target.score([0], [chain([1] * 64)])
-    return {"all": resident("VmRSS") - before}
+    return {"all": resident("VmRSS") - before, "empty": empty}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,15 @@ from app.settings import Settings
 from engine.hardware.checkpoint_sizes import safetensors, stored
 from engine.hardware.footprint import Footprint, grown_rows, torch_footprint
 from engine.hardware.shape import shape_of
+from engine.models.gguf.library import llama_library
+from engine.models.gguf.target import LlamaCppTarget
+from engine.request import ModelSpec
+from tests.engine.models.gguf.files import random_gguf
 
+needs_llama_cpp = pytest.mark.skipif(
+    find_spec("gguf") is None or find_spec("llama_cpp") is None,
+    reason="gguf or llama-cpp-python is not installed: slipstream[gguf]",
+)
 ROOT = Path(__file__).resolve().parents[3]
 POCKET = ROOT / "engine/bundled/pocket"
 TOKENS = 1024
@@ -59,8 +68,7 @@ def test_weights_and_cache_of_the_torch_target(tmp_path: Path, dtype: str, times
     assert found["cache"] == predicted.cache(TOKENS, 0, 1)
 
 
-@pytest.mark.skipif(find_spec("gguf") is None, reason="gguf is not installed: slipstream[gguf]")
-@pytest.mark.skipif(find_spec("llama_cpp") is None, reason="llama-cpp-python is not installed")
+@needs_llama_cpp
 def test_all_that_a_gguf_target_takes(tmp_path: Path) -> None:
     file = tmp_path / "wide.gguf"
     wide = inflated(tmp_path, 16)
@@ -72,6 +80,27 @@ def test_all_that_a_gguf_target_takes(tmp_path: Path) -> None:
     expected = predicted.weights + predicted.cache(TOKENS, 0, 1) + predicted.working(TOKENS, 64)
     found = memory_of("llama_cpp", file)
     assert found["all"] == pytest.approx(expected, rel=0.05)
+    assert found["empty"] < expected - 0.8 * predicted.cache(TOKENS, 0, 1)  # it grows with use
+
+
+@needs_llama_cpp
+@pytest.mark.parametrize(("context", "slots"), [(2048, 1), (8192, 4), (32768, 1), (32768, 4)])
+@pytest.mark.parametrize("vocab", [4100, 60000])
+def test_what_llama_cpp_reserves(tmp_path: Path, context: int, slots: int, vocab: int) -> None:
+    """By its own log: the cache, and buffers of a pass, of which logits are the most or cells are."""
+    file = random_gguf(tmp_path / "m.gguf", vocab=vocab, hidden=256, layers=4, context=32768)
+    (predicted,) = forms("m", file, "llama_cpp")
+    spec = ModelSpec("m", str(file), backend="llama_cpp", context=context, slots=slots, exact=False)
+    logged: list[str] = []
+    with llama_library().listening(lambda _, words: logged.append(words)):
+        target = LlamaCppTarget(spec)
+    found = re.findall(r"(KV|compute) buffer size = +([0-9.]+) MiB", "".join(logged))
+    reserved = {name: float(size) * 2**20 for name, size in found}
+    assert reserved["KV"] == pytest.approx(predicted.cache(context, 0, slots), rel=0.05)
+    outputs = 128 * 4 * vocab
+    both = predicted.working(context, 0, slots)
+    assert reserved["compute"] + outputs == pytest.approx(both, rel=0.1, abs=2 * 2**20)
+    assert target.llama.outputs * 4 * vocab == outputs
 
 
 def memory_of(kind: str, place: Path, *arguments: str) -> dict[str, int]:

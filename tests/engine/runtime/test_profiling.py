@@ -13,13 +13,14 @@ from engine.drafters.early_exit import EXIT_STEP, EarlyExit
 from engine.drafting.draft_model import READ_REPEATS, READ_SECONDS, read_seconds
 from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import UNLIMITED, Scores, Target
-from engine.request import RowPrices
 from engine.runtime.profiling import (
     PROFILE_ROWS,
     WIDER_ROWS,
     StreamedPass,
     fit_rounds,
     fit_streamed,
+    look,
+    measure,
     profile,
 )
 from engine.runtime.rounding import ALONE
@@ -91,9 +92,11 @@ class Clocked:
 
     def __init__(self, seconds: Callable[[int, int], float]) -> None:
         self.now, self.passes, self._seconds = 0.0, Counter[int](), seconds
+        self.slots: set[int] = set()
 
     def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
         rows = len(trees[0])
+        self.slots.update(slots)
         self.now += self._seconds(rows, self.passes[rows])
         self.passes[rows] += 1
         return [Scores(torch.zeros(rows, 1))]
@@ -121,14 +124,29 @@ def profiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Clocked], PassCost]:
     return measure
 
 
-def test_known_prices_are_taken_and_each_width_is_run_only_once_for_its_kernels() -> None:
-    target, cost = Clocked(lambda rows, _: 0.001 * rows), PassCost()
-    known = RowPrices(((1, 0.02), (8, 0.03)), 1e-6)
-    assert profile(cast("Target", target), cost, known) == UNLIMITED
-    assert (cost.knots, cost.per_context) == (dict(known.seconds), 1e-6)
-    assert set(target.passes) >= set(PROFILE_ROWS)
+def test_a_first_look_runs_each_width_once() -> None:
+    target = Clocked(lambda rows, _: 0.001 * rows)
+    seen = look(cast("Target", target))
+    assert seen.exact_rows == UNLIMITED
+    assert set(seen.widths) == {*PROFILE_ROWS, *WIDER_ROWS}
+    assert seen.widths[0] == 1
     del target.passes[1]  # of one row there are more: the others are compared with them
     assert set(target.passes.values()) == {1}
+
+
+@pytest.mark.parametrize("passes", [0, 1, 3, 24])
+def test_a_measurement_that_is_interrupted_changes_nothing(passes: int) -> None:
+    target, cost = Clocked(lambda rows, _: 0.001 * rows), PassCost({1: 1.0})
+
+    def interrupted() -> bool:
+        return target.passes.total() >= passes
+
+    assert not measure(cast("Target", target), cost, (1, 2, 8), 3, interrupted)
+    assert cost.knots == {1: 1.0}
+    assert target.passes.total() == passes
+    assert measure(cast("Target", target), cost, (1, 2, 8), 3)
+    assert cost.knots.keys() == {1, 2, 8}
+    assert target.slots == {3}
 
 
 def test_a_step_of_the_kernels_after_six_rows_is_found_where_it_is(profiled) -> None:

@@ -36,7 +36,7 @@ def test_what_was_found_and_how_fast_it_is(page):
 
 
 def test_an_installed_model_gives_a_reason_for_every_choice(page):
-    expect(_row(page, "pocket")).to_contain_text("fits anywhere")
+    expect(_row(page, "pocket")).to_contain_text("all in RAM")
     row = _row(page, WIDE)
     expect(row.get_by_text("Draft model", exact=True)).to_be_hidden()
     row.locator("summary").click()
