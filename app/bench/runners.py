@@ -123,9 +123,9 @@ class Answer:
             self.first = seconds if self.first is None else self.first
             self.ids += event.ids
             self.margins += event.margins
-        elif event.reason is FinishReason.ERROR:
-            raise RequestFailed(f"in the lane {self.lane}: {event.error}")
-        else:
+        elif isinstance(event, Done):
+            if event.reason is FinishReason.ERROR:
+                raise RequestFailed(f"in the lane {self.lane}: {event.error}")
             self.end = event
 
     @property

@@ -20,7 +20,7 @@ from engine.draft_length.acceptance_head import Kind
 from engine.errors import ModelUnusable, NumericalError
 from engine.interfaces.drafter import DrafterResources
 from engine.interfaces.target import Rows, Target
-from engine.request import FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
+from engine.request import Done, FinishReason, GenerationRequest, ModelSpec, SamplingParams, Tokens
 from engine.speculation.tree import DraftTree
 
 KINDS = (Kind(drawn=False, greedy=True), Kind(drawn=True, greedy=False), Kind(drawn=False, greedy=False))  # fmt: skip
@@ -114,7 +114,7 @@ def _answers(
         for request_id, event in engine.step():
             if isinstance(event, Tokens):
                 answers[request_id] += event.ids
-            elif event.reason is FinishReason.ERROR:
+            elif isinstance(event, Done) and event.reason is FinishReason.ERROR:
                 raise NumericalError(event.error or "the target failed while it answered")
     return [tuple(answer) for answer in answers.values()]
 

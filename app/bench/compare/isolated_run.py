@@ -18,7 +18,7 @@ from app.chat.loaded_model import LoadedModel, PreparedRequest
 from app.errors import RequestFailed
 from app.request import ChatRequest, Message
 from app.text.reasoning.tags import joined
-from engine.request import Event, GenerationRequest, Tokens
+from engine.request import Done, Event, GenerationRequest, Tokens
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class IsolatedRunner:
                 text, before = before + joined(detokenizer.feed(event.ids)), ""
                 passes.append(Pass(seconds, len(event.ids), text, event.drafted, event.accepted))
                 yield passes[-1]
-            else:
+            elif isinstance(event, Done):
                 sample = answer.sample(turn, prompt, event.stats.decode_seconds)
                 yield replace(sample, passes=tuple(passes))
                 return

@@ -23,6 +23,7 @@ from engine.request import (
     GenerationRequest,
     ModelFacts,
     ModelSpec,
+    Tokens,
 )
 
 OWN = "slipstream"
@@ -58,11 +59,11 @@ class Slipstream(Program):
             drafter_state=f"peers {mode}{again}",
         )
         async for event in self._worker.generate(request):
-            if not isinstance(event, Done):
+            if isinstance(event, Tokens):
                 yield Chunk(event.ids, event.drafted, event.accepted)
-            elif event.reason is FinishReason.ERROR:
-                raise RequestFailed(f"{mode}: {event.error}")
-            else:
+            elif isinstance(event, Done):
+                if event.reason is FinishReason.ERROR:
+                    raise RequestFailed(f"{mode}: {event.error}")
                 yield Chunk((), stopped=event.reason is FinishReason.STOP)
 
     @override

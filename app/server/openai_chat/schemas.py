@@ -49,6 +49,8 @@ class ChatMessage(Strict):
                     **message,
                     "tool_calls": message.get("tool_calls") or [{"function": call}],
                 }
+            case _:
+                pass
         match message:
             case {"role": "assistant", "content": list(parts)} if thought := thoughts_of(parts):
                 return {"reasoning": thought, **message}

@@ -52,8 +52,8 @@ def _message(item: object, place: int) -> Message | None:
         case {"type": "reasoning", **parts}:
             reasoning = _thought(parts)
             return Message("assistant", "", reasoning=reasoning) if reasoning else None
-        case {"type": "function_call", "call_id": str(call), "name": str(name)}:
-            return Message("assistant", "", (_call(call, name, item.get("arguments")),))
+        case {"type": "function_call", "call_id": str(call), "name": str(name), **rest}:
+            return Message("assistant", "", (_call(call, name, rest.get("arguments")),))
         case {"type": "custom_tool_call", "call_id": str(call), "name": str(name), "input": given}:
             return Message("assistant", "", (_call(call, name, {"input": given}),))
         case {

@@ -31,7 +31,7 @@ def may_become_calls(text: str, names: Iterable[str]) -> bool:
     value, end = _quoted(after.lstrip().removeprefix(":").lstrip()) if key == "name" else ("", None)
     if end is None:
         return key in _KEYS and value is not None and any(n.startswith(value) for n in names)
-    return value in names
+    return any(value == known for known in names)
 
 
 def bare_calls(text: str, names: Container[str]) -> list[tuple[str, str]]:
