@@ -7,7 +7,8 @@ import gradio as gr
 from fastapi import FastAPI, Request
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import HTMLResponse, Response
-from gradio.routes import API_PREFIX, mount_gradio_app
+from gradio.route_utils import API_PREFIX
+from gradio.routes import mount_gradio_app
 from starlette.exceptions import HTTPException
 
 from app.chat.assistant import Assistant
