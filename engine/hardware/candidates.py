@@ -89,8 +89,13 @@ def placements(
 def tight_placements(
     profile: HardwareProfile, model: Candidates, wishes: PlanConstraints
 ) -> Iterator[Placement]:
-    """The smallest that are of use, for a machine on which no other fits: one short conversation."""
+    """The smallest that are of use, for a machine on which no other fits: one short conversation.
+
+    Layers from the disk are none of them: without a draft model, a token would take minutes.
+    """
     for stage, form in _ways(profile, model, wishes):
+        if stage in _FROM_DISK:
+            continue
         most = min(form.context, wishes.context or LEAST)
         for context in dict.fromkeys(min(tokens, most) for tokens in TIGHT_CONTEXTS):
             yield Placement(stage, form, None, context, 1, TIGHT_ROWS, tight=True)

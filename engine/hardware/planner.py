@@ -5,11 +5,11 @@ a worse plan.
 """
 
 from dataclasses import dataclass
+from itertools import chain
 
 from engine.drafters import DRAFTERS, describe
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
-    MARGIN,
     TIGHT_MARGIN,
     FittedPlacement,
     Placement,
@@ -47,21 +47,22 @@ def plan(
     Raises ModelUnusable when the model has no form of the kind that is wished.
     """
     wishes = wishes or PlanConstraints()
-    room: Room = {}
+    room, tight_room = room_of(profile), room_of(profile, TIGHT_MARGIN)
     least_of: dict[Stage, Placement] = {}  # the last choice of every stage that was tried
-    for usual, margin in ((placements, MARGIN), (tight_placements, TIGHT_MARGIN)):
-        room = room_of(profile, margin)
-        for choice in usual(profile, model, wishes):
-            found = fit(choice, room)
-            if found is not None:
-                return _plan(Case(found, model, wishes, room, dict(least_of)))
-            least_of[choice.stage] = choice
+    tight = tight_placements(profile, model, wishes)
+    for choice in chain(placements(profile, model, wishes), tight):
+        its_room = tight_room if choice.tight else room
+        found = fit(choice, its_room)
+        if found is not None:
+            return _plan(Case(found, model, wishes, its_room, dict(least_of)))
+        least_of[choice.stage] = choice
     if not least_of:
         raise ModelUnusable(_no_such_form(model, wishes))
+    tried = {choice: tight_room if choice.tight else room for choice in least_of.values()}
+    nearest = min(tried, key=lambda choice: _lacking(choice, tried[choice]))
     if wishes.anyway:
-        found = forced(min(least_of.values(), key=lambda choice: _lacking(choice, room)))
-        return _plan(Case(found, model, wishes, room, dict(least_of)))
-    return _refusal(model, least_of, room)
+        return _plan(Case(forced(nearest), model, wishes, tried[nearest], dict(least_of)))
+    return _refusal(model, nearest, tried[nearest])
 
 
 def _drafter(found: FittedPlacement, model: Candidates) -> str:
@@ -123,9 +124,8 @@ def _lacking(choice: Placement, room: Room) -> int:
     return needed - free
 
 
-def _refusal(model: Candidates, tried: dict[Stage, Placement], room: Room) -> Refusal:
+def _refusal(model: Candidates, choice: Placement, room: Room) -> Refusal:
     """The two numbers of the way that lacks least."""
-    choice = min(tried.values(), key=lambda choice: _lacking(choice, room))
     needed, free = lack(choice, room)
     where = {
         Stage.DEVICE: "on the GPU",

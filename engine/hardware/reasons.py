@@ -178,8 +178,8 @@ def _context(case: Case) -> str:
     choice = case.choice
     size = choice.form.cache(choice.context, 0, 1)
     each = f"{choice.context} tokens take {gib(size)} of keys and values"
-    if choice.tight:
-        return f"{each}; {_tight(case)}."
+    if short := _short(case):
+        return f"{each}; {short}."
     if case.wishes.context and choice.context < case.wishes.context:
         return f"{each}; the {case.wishes.context} that were requested do not fit, or are too many for the model."
     if choice.context == choice.form.context:
@@ -189,11 +189,12 @@ def _context(case: Case) -> str:
     return f"{each}; ask for more if a conversation needs it."
 
 
-def _tight(case: Case) -> str:
+def _short(case: Case) -> str:
+    """What is to be said where memory is short, or too short."""
     needed, free = lack(case.choice, case.room)
     if needed > free:
         return f"loaded as was asked, though {gib(needed)} are needed and {gib(free)} are free"
-    return "memory is short: close other programs for a longer one"
+    return "memory is short: close other programs for a longer one" if case.choice.tight else ""
 
 
 def _batch(case: Case) -> str:

@@ -186,9 +186,11 @@ def served(
 
 
 def repeat(request: GenerationRequest) -> list[int]:
-    """What the person said last."""
+    """What the person said last; of a bare text, its beginning."""
     user, end = 2, 4  # pocket's control tokens
     ids = list(request.prompt)
+    if user not in ids:
+        return ids[:3][: request.max_tokens]
     last = len(ids) - 1 - ids[::-1].index(user)
     return ids[last + 1 : ids.index(end, last)][: request.max_tokens]
 

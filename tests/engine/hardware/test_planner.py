@@ -172,11 +172,11 @@ def test_anyway_every_model_has_a_plan(
     if isinstance(usual, Plan):
         assert found == usual
     else:
-        assert (found.batch, found.draft_model) == (1, None)
+        assert found.draft_model is None
         assert "loaded as was asked" in found.reason("context")
 
 
-@pytest.mark.parametrize("model", ["llama-3.2-3b", "llama-3.1-8b-q4", "qwen3-30b-a3b-q4"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b-q4", "qwen3-14b-q4", "qwen3-30b-a3b-q4"])
 def test_before_a_refusal_comes_the_smallest_plan_of_use(model: str) -> None:
     """A file of 491 MB was refused in 1.5 GB, where it ran in 0.9."""
     seen = []
