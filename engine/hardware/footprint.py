@@ -159,7 +159,7 @@ def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -
     """For llama.cpp, whose weights stay as the file has them; keys and values are float16."""
     passing = Passing(
         prompt=_LLAMA_PROMPT,
-        row=4 * (2 * shape.feed_forward + 8 * shape.hidden),
+        row=4 * (3 * shape.feed_forward + 4 * shape.hidden),
         cell=2,
         head=4 * shape.vocab,
         scored=4 * shape.vocab,  # copied; a tree of half as many nodes has probabilities, too

@@ -63,9 +63,9 @@ def profile(target: Target, cost: PassCost) -> int:
 def look(target: Target) -> FirstLook:
     """Run a pass of each width and compare the bits; slot 0 is empty before and after."""
     timed(target, [chain([0])])  # weights that give no numbers are found here
-    started = time.perf_counter()
     equal: dict[int, bool] = {}
     with RowComparison(target) as comparison:
+        started = time.perf_counter()
         for rows in (*PROFILE_ROWS, *target.row_blocks, *WIDER_ROWS):
             if len(equal) < 2 or time.perf_counter() - started < PROFILE_SECONDS / 2:
                 equal[min(rows, comparison.most)] = comparison.equal(rows)
@@ -86,10 +86,10 @@ def measure(
     started, rounds = time.perf_counter(), list[dict[int, float]]()
     try:
         for n in range(PROFILE_REPEATS):
-            if n and time.perf_counter() - started > 0.75 * PROFILE_SECONDS:  # the rest: a context
+            if n and time.perf_counter() - started > PROFILE_SECONDS / 2:  # the rest: a context
                 break
             rounds.append(_round(target, widths, slot, interrupted))
-        early = time.perf_counter() - started < PROFILE_SECONDS
+        early = time.perf_counter() - started < 0.75 * PROFILE_SECONDS
         rounds += _narrow_rounds(target, rounds, slot, interrupted)
         late = 0.0
         if early and target.context > PROFILE_CONTEXT:

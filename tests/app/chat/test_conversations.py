@@ -267,7 +267,7 @@ class TestSwitch:
         assert report.error is None
         assert report.stats.emitted > 0
         assert assistant.entry.name == "pocket"
-        assert seen == ["pocket", ""]
+        assert list(dict.fromkeys(seen)) == ["pocket", ""]  # and how far it is
 
     @asynchronous
     async def test_after_files_that_cannot_be_loaded_the_model_before_answers(self, tmp_path):

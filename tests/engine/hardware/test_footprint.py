@@ -90,7 +90,8 @@ def test_what_llama_cpp_reserves(tmp_path: Path, context: int, slots: int, vocab
     """By its own log: the cache, and buffers of a pass, of which logits are the most or cells are."""
     file = random_gguf(tmp_path / "m.gguf", vocab=vocab, hidden=256, layers=4, context=32768)
     (predicted,) = forms("m", file, "llama_cpp")
-    spec = ModelSpec("m", str(file), backend="llama_cpp", context=context, slots=slots, exact=False)
+    shape = {"context": context, "slots": slots, "flash_attention": True}
+    spec = ModelSpec("m", str(file), backend="llama_cpp", exact=False, **shape)
     logged: list[str] = []
     with llama_library().listening(lambda _, words: logged.append(words)):
         target = LlamaCppTarget(spec)
