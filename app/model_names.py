@@ -14,10 +14,14 @@ _ENDS = (".gguf", "-gguf", "_gguf", ".git")
 _LATEST = "latest"  # the tag that some programs give what has none
 
 
-def is_named(name: str, asked: str) -> bool:
-    """Whether ``asked`` may mean the model ``name``; the type of numbers may be left out of either."""
-    (one, kind), (other, wanted) = _parts(name), _parts(asked)
-    return bool(one) and one == other and (kind == wanted or "" in (kind, wanted))
+def is_named(name: str, asked: str, repo: str = "") -> bool:
+    """Whether ``asked`` may mean the model ``name``; the type of numbers may be left out of either.
+
+    ``repo`` is the repository that it came from, whose name it has, too.
+    """
+    (own, kind), (words, wanted) = _parts(name), _parts(asked)
+    known = {own, _parts(repo)[0]} - {""}
+    return words in known and (kind == wanted or "" in (kind, wanted))
 
 
 def meant(asked: str, known: Iterable[str]) -> str | None:

@@ -212,9 +212,9 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
 
 
 def _meant(entries: Sequence[CatalogEntry], asked: str) -> CatalogEntry | None:
-    """The entry that a name means, of the catalogue or of the hub."""
-    names = {entry.repo: entry for entry in entries if entry.repo} | {e.name: e for e in entries}
-    name = meant(asked, [entry.name for entry in entries]) or meant(asked, names)
+    """The entry that a name means."""
+    names = {entry.name: entry for entry in entries}
+    name = meant(asked, names)
     return None if name is None else names[name]
 
 

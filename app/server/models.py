@@ -17,7 +17,7 @@ MODEL = ("id", "created", "created_at", "owned_by", "context_length", "display_n
 def check_served(assistant: Assistant, name: str) -> None:
     """Refuse any model but the loaded one; its name may be written as people and programs do."""
     served = assistant.entry
-    if not any(is_named(own, name) for own in (served.name, served.repo or "")):
+    if not is_named(served.name, name, served.repo or ""):
         known = (each for each in assistant.models() if each.folder and each.visible)
         here = {served.name, *(each.name for each in known)}
         message = (

@@ -50,6 +50,12 @@ def test_other_models_have_other_names(name: str, asked: str) -> None:
     assert not is_named(name, asked)
 
 
+def test_a_repository_may_have_another_name() -> None:
+    assert is_named("m-Q4_K_M", "org/other-GGUF", "org/other-GGUF")
+    assert is_named("m-Q4_K_M", "org/other-GGUF:Q4_K_M", "org/other-GGUF")
+    assert not is_named("m-Q4_K_M", "org/other-GGUF:Q8_0", "org/other-GGUF")
+
+
 def test_one_of_several_is_meant_where_that_is_clear() -> None:
     known = [SMOL, "smollm2-135m-instruct", QWEN]
     assert meant("SmolLM2-135M-Instruct", known) == "smollm2-135m-instruct"

@@ -39,9 +39,11 @@ class ToolCallParser:
         self.called = 0  # calls so far
         self._given = 0  # characters held back that are no part of the rest
         parts = self.feed(given).calls
-        # those of the start's last call, where it is not whole: the others were reported before
-        self.begun = [replace(part, index=0) for part in parts if part.index == self.called]
-        self.called, self._given = 0, len(self._held)
+        # of the start's last call, where it is not closed: the others were reported before
+        closing = self._step == self._close
+        last = self.called - closing if closing or self._step == self._argue else -1
+        self.begun = [replace(part, index=0) for part in parts if part.index == last]
+        self.called, self._given = int(closing), 0 if closing else len(self._held)
 
     def feed(self, text: str) -> Parsed:
         """What the next text completes."""
@@ -148,6 +150,7 @@ class ToolCallParser:
             return True
         self._held = tail.removeprefix(self._form.between)
         found.calls.append(self._new_call(name))
+        self._given = 0
         self._arguments = arguments_of(self._form, parameters(self._tools[name]))
         self._step = self._argue
         return True

@@ -110,6 +110,7 @@ def test_a_call_that_the_given_start_has_begun(places: list[int]) -> None:
             "",
             [("get_weather", "{}")],
         )
+    assert read(f"{whole[40:]}\nDone.", places, f"Well. {whole[:40]}")[1] != []
     assert read("Done.", places, f"{whole}\n") == ("Done.", [])
     assert read(" How are you? ", places, "Hello! ") == (" How are you? ", [])
     assert read("you?", places, "How are <") == ("you?", [])
