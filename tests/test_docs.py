@@ -70,7 +70,7 @@ def typed(program: str, *, runnable: bool = False) -> list[str]:
         line
         for block in blocks("console")
         if not (runnable and NO_RUN in block.info)
-        for line in block.lines
+        for line in (line.partition(" '<' ")[0] for line in block.lines)
         if line.split()[0] == program
     ]
     return list(dict.fromkeys(found))
