@@ -66,7 +66,7 @@ def test_a_finished_folder_is_left_and_a_broken_one_is_written_again(large):
 
 def test_a_disk_without_room_is_refused_with_numbers(tmp_path, monkeypatch):
     monkeypatch.setattr("app.bench.offload.checkpoint.SPARE", 1 << 60)
-    with pytest.raises(RequestFailed, match=r"needs \d.* GiB on the disk"):
+    with pytest.raises(RequestFailed, match=r"needs \d.* [GT]iB on the disk"):
         write_inflated(BUNDLED / "pocket", 2, tmp_path / "x", silent)
     assert not (tmp_path / "x").exists()
 

@@ -72,7 +72,7 @@ def test_a_verdict_hides_neither_a_slow_mode_nor_a_difference():
 def test_formulas_are_drawn_below_the_lanes(texts, shown):
     race = over(("none", WORDS, 10.0), ("lookup", WORDS, 25.0))
     race.results = [
-        replace(one, shown=replace(one.shown, passes=(replace(one.shown.passes[0], text=text),)))
+        replace(one, runs=(replace(one.shown, passes=(replace(one.shown.passes[0], text=text),)),))
         for one, text in zip(race.results, texts, strict=True)
     ]
     assert answers(race) == shown

@@ -126,7 +126,7 @@ def test_one_button_gets_a_model_with_its_draft_and_it_answers(page, world):
     expect(dialog).to_contain_text("is in use: the bundled model is loaded in its place first")
     expect(dialog).to_contain_text("That frees 20.")
     dialog.get_by_role("button", name="Delete smollm2-360m-instruct").click()
-    told = page.get_by_role("status").filter(has_text="Deleted smollm2-360m-instruct, 21.")
+    told = page.get_by_role("status").filter(has_text="Deleted smollm2-360m-instruct, 20.")
     expect(told).to_contain_text("are free again; the model that answers now is pocket.")
     expect(target).to_have_count(0)
     expect(row(page, "pocket")).to_contain_text("In use")

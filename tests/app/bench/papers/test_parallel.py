@@ -33,12 +33,12 @@ def instrument(told):
 
 @pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (7, 2), (8, 2), (16, 4), (18, 4)])
 def test_two_claims_at_once_and_more_where_each_has_four_cores(monkeypatch, cores, expected):
-    monkeypatch.setattr(side_by_side, "cores", lambda: cores)
+    monkeypatch.setattr(side_by_side, "usable_threads", lambda: cores)
     assert seats() == (expected if sys.platform == "linux" else 1)
 
 
 def test_one_claim_after_the_other_where_no_process_can_have_cores_of_its_own(monkeypatch):
-    monkeypatch.setattr(side_by_side, "cores", lambda: 64)
+    monkeypatch.setattr(side_by_side, "usable_threads", lambda: 64)
     monkeypatch.delattr(os, "sched_setaffinity", raising=False)
     assert seats() == 1
 
