@@ -9,13 +9,16 @@ Row layout of a slot, T = rows allocated:
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.speculation.tree import ancestor_bits
 
 BLOCK = 64  # rows that attention reads at once
 _FIRST_ROWS = 512
+Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class CacheSlot:
 
     keys: list[Tensor] = field(default_factory=list)  # per layer [K, T, D]
     values: list[Tensor] = field(default_factory=list)
+    arrays: list[tuple[Array, Array]] = field(default_factory=list)  # both, once NumPy reads them
     length: int = 0
     depths: list[int] = field(default_factory=list)  # of pending rows
     seen: list[int] = field(default_factory=list)  # of pending rows: ``ancestor_bits``
@@ -100,6 +104,14 @@ class KVCache:
         values[:, layout.start : layout.end] = kv[1].transpose(0, 1)
         return keys, values
 
+    def arrays(self, slot: int) -> Sequence[tuple[Array, Array]]:
+        """Keys and values [K, T, D] of every layer for NumPy, in the same memory; on the CPU."""
+        row = self._slot(slot)
+        if not row.arrays:
+            pairs = zip(row.keys, row.values, strict=True)
+            row.arrays = [(keys.numpy(), values.numpy()) for keys, values in pairs]
+        return row.arrays
+
     def keep(self, slot: int, path: Sequence[int]) -> None:
         """Move the pending rows of ``path`` after the prefix, in that order; forget the others."""
         row = self._slot(slot)
@@ -151,7 +163,7 @@ class KVCache:
         return self._slots.setdefault(slot, CacheSlot())
 
     def _release(self, row: CacheSlot) -> None:
-        row.keys, row.values = [], []
+        row.keys, row.values, row.arrays = [], [], []
 
     def _reserve(self, row: CacheSlot, rows: int) -> None:
         held = row.keys[0].shape[1] if row.keys else 0
@@ -159,6 +171,7 @@ class KVCache:
             return
         room = max(_FIRST_ROWS, 2 * held, rows)
         room += -room % BLOCK
+        row.arrays = []
         shape = (self.shape.kv_heads, room, self.shape.head_dim)
         for store in (row.keys, row.values):
             old = list(store)

@@ -1,9 +1,10 @@
 """A local Hugging Face folder to decoder weights: every tensor accounted for."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,9 +13,22 @@ from engine.decoder.architecture import architecture, decoder_config, rotary_tab
 from engine.decoder.checkpoint import Checkpoint
 from engine.decoder.decoder import Architecture, Dense, Layer, Linear, Rotary
 from engine.decoder.families import FAMILIES
+from engine.decoder.kv_cache import Array, KVCache, Layout
 from engine.errors import ModelUnusable
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class RowByRow(Protocol):
+    """A second way through the same weights: see ``engine.platform.numpy_forward``."""
+
+    def rows(self, tokens: Sequence[int], layout: Layout, cache: KVCache, slot: int) -> list[Array]:
+        """States [C] after the final norm of some rows of one slot, their keys and values cached."""
+        ...
+
+    def logits(self, state: Array) -> Array:
+        """[V] of a state [C] after the final norm."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,7 @@ class DecoderWeights:
     head: Linear  # C -> V
     rotary: Rotary  # table of all positions
     parameters: int
+    row_by_row: "RowByRow | None" = None  # for passes over a few rows; of small models
 
     @property
     def computes_in(self) -> torch.dtype:

@@ -202,7 +202,9 @@ class Goodput(DraftLength):
         numbers = tuple([context.request for context in batch])
         if self._all_draft.holds(numbers):
             return [True] * len(batch)
-        drafting = [budget.depth > 0 for budget in self._allocate(batch, longest)]
+        most = TUNING.switch_length
+        short = [Budget(min(b.depth, most), min(b.nodes, most)) for b in longest]
+        drafting = [budget.depth > 0 for budget in self._allocate(batch, short)]
         self._all_draft.note(numbers, made=all(drafting))
         return drafting
 

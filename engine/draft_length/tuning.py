@@ -23,6 +23,7 @@ class Tuning:
     tree_gain: float = 0.55  # accepted tokens per doubling of a tree, before anything is known
     probe_length: int = 4  # tokens of a probe of a request that runs alone
     first_rest: int = 4  # plain passes before a probe; doubles while speculation loses
+    switch_length: int = 8  # tokens of a self-ending chain that its switch is asked about
     kept_rounds: int = 3  # rounds for which a decision to draft, or not to, is kept
     longest_rest: int = 512  # plain passes before a probe or a trace, at most
 

@@ -6,8 +6,9 @@ Each file says what it does, what that gains and when it can be deleted; the tes
 file              what it touches
 device_memory     the text of torch's OutOfMemoryError
 huge_pages        Linux: MADV_COLLAPSE, /proc/self/pagemap
+numpy_forward     none: it avoids torch's call overhead
 onednn_linear     torch.ops.mkldnn._linear_pointwise, _reorder_linear_weight
-threads           GOMP_SPINCOUNT, torch's thread count
+threads           GOMP_SPINCOUNT, torch's thread count, OpenBLAS symbols in numpy.libs
 toolchain         GCC flags for llama.cpp (also llama_cpp.cmake), marks in its libraries
 upcast_linear     the order in which torch multiplies 16-bit rows
 """

@@ -13,6 +13,7 @@ from engine.engine import Engine
 from engine.interfaces.drafter import Context, DrafterResources, Outcome
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.target import TorchTarget
+from engine.platform.numpy_forward import with_numpy_forward
 from engine.request import Done, GenerationRequest, ModelSpec, Tokens
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import verify
@@ -62,7 +63,7 @@ def tiny_weights(seed=0, vocab=13, layers=3, sharpness=6.0, context=96):
 
 def tiny_target(seed=0, kind=TorchTarget, **shape):
     """A target whose drafts of a few rows go row by row, as the bundled draft model's do."""
-    return kind(tiny_weights(seed, **shape))
+    return kind(with_numpy_forward(tiny_weights(seed, **shape)))
 
 
 class Markov(Target):

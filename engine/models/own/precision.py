@@ -20,6 +20,7 @@ from engine.models.gguf.library import llama_library
 from engine.models.own.int8 import Int8Quantiser
 from engine.models.own.rounded import rounded_weights
 from engine.platform.native_linear import Bfloat16Kernel, bfloat16_kernel
+from engine.platform.numpy_forward import SMALL, with_numpy_forward
 from engine.platform.onednn_int8 import can_multiply_rounded
 from engine.platform.onednn_linear import OneDnnPacker, can_pack
 from engine.platform.toolchain import REBUILD
@@ -40,20 +41,28 @@ def read(spec: ModelSpec, device: torch.device) -> DecoderWeights:
         return computing_in(rounded_weights(folder, dtype, spec.context), torch.float32)
     kernel = _kernel(spec, device)
     held = change(spec, device, dtype) if kernel is None else kernel.map
-    at_once = spec.inflate == 1
+    at_once = spec.inflate == 1 and not _tiny(folder)
     each = (lambda _: partial(Layer.mapped, change=held)) if at_once else None
-    found = mapped(_inflated(load_weights(folder, dtype, device, spec.context, each), spec), held)
+    found = mapped(_whole(load_weights(folder, dtype, device, spec.context, each), spec), held)
     return found if kernel is None else computing_in(found, torch.float32)
 
 
-def _inflated(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
-    return inflated(weights, spec.inflate) if spec.inflate > 1 else weights
+def _tiny(folder: Path) -> bool:
+    """Whether NumPy may run it row by row, for which it reads plain maps."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors")) <= 4 * SMALL
 
 
 def _kernel(spec: ModelSpec, device: torch.device) -> Bfloat16Kernel | None:
     """What multiplies full bfloat16 weights faster than torch, where it is there."""
     wanted = spec.weights == FULL and spec.dtype == "bfloat16" and device.type == "cpu"
     return bfloat16_kernel() if wanted else None
+
+
+def _whole(weights: DecoderWeights, spec: ModelSpec) -> DecoderWeights:
+    """Changes to the whole model, after its layers are read."""
+    if spec.inflate > 1:
+        weights = inflated(weights, spec.inflate)
+    return with_numpy_forward(weights) if spec.weights == FULL else weights
 
 
 def change(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Callable[[Linear], Linear]:

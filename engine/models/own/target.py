@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -12,10 +13,11 @@ from typing_extensions import override
 from engine.decoder.attention import Reading, attend, plan_reading
 from engine.decoder.decoder import IN_TORCH, Attend, block
 from engine.decoder.kv_cache import CacheShape, KVCache, Layout
-from engine.decoder.weights import DecoderWeights, device_named
+from engine.decoder.weights import DecoderWeights, RowByRow, device_named
 from engine.errors import Aborted
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.own.precision import read
+from engine.platform.numpy_forward import ROWS as NUMPY_ROWS
 from engine.request import ModelSpec
 from engine.speculation.tree import DraftTree
 
@@ -149,6 +151,9 @@ class TorchTarget(Target):
     @torch.inference_mode()
     def grow(self, batch: Sequence[Rows]) -> list[Grown]:
         """Run more rows after the uncommitted ones of several slots, in one pass."""
+        by_row = self._weights.row_by_row
+        if by_row is not None and sum(len(rows.tokens) for rows in batch) <= NUMPY_ROWS:
+            return [self._grow_by_row(by_row, rows) for rows in batch]
         seats = [self._place(rows.slot, rows.tokens, rows.parents) for rows in batch]
         tokens = [token for rows in batch for token in rows.tokens]
         hidden = self._span(self._embed(tokens), range(self.layers), seats)
@@ -158,6 +163,13 @@ class TorchTarget(Target):
         sizes = [len(last) for last in lasts]
         pairs = zip(_split(self._weights.head(normed), sizes), _split(normed, sizes), strict=True)
         return [Grown(logits, state) for logits, state in pairs]
+
+    def _grow_by_row(self, by_row: RowByRow, rows: Rows) -> Grown:
+        seat = self._place(rows.slot, rows.tokens, rows.parents)
+        states = by_row.rows(rows.tokens, seat.layout, self.cache, rows.slot)
+        scored = states if rows.last is None else states[-rows.last :]
+        logits = [by_row.logits(state) for state in scored]
+        return Grown(torch.from_numpy(np.stack(logits)), torch.from_numpy(np.stack(scored)))
 
     @override
     @torch.inference_mode()

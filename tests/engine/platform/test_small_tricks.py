@@ -9,12 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from engine.errors import OutOfMemory
 from engine.platform.device_memory import out_of_memory_as_ours
-from engine.platform.threads import SPINS, sleep_soon
+from engine.platform.threads import SPINS, one_openblas_thread, sleep_soon
 from engine.platform.toolchain import (
     BUILD_FLAGS,
     ORDER,
@@ -60,6 +61,13 @@ def test_it_is_said_before_torch_is_loaded_and_processes_of_the_app_inherit_it(t
 def test_it_still_applies_torch_brings_the_openmp_that_reads_the_spin_count():
     (library,) = Path(torch.__file__).parent.glob("lib/libgomp*")
     assert b"GOMP_SPINCOUNT" in library.read_bytes()
+
+
+def test_it_still_applies_numpy_brings_an_openblas_whose_threads_can_be_set():
+    folder = Path(np.__file__).parents[1] / "numpy.libs"
+    if not list(folder.glob("*openblas*")):
+        pytest.skip("this NumPy was built with another library")
+    assert one_openblas_thread()
 
 
 # Running out of memory.
