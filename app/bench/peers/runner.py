@@ -31,7 +31,9 @@ class PeerRunner:
         while True:
             yield None
             watch = Watch((os.getpid(), self.program.pid))
-            question = Question(prompt.ids, self.max_tokens, self.stop_tokens, len(tries))
+            # backwards in the warm-up: what a program learns there must not answer the first prompt
+            ids = prompt.ids if turn.repeat else prompt.ids[::-1]
+            question = Question(ids, self.max_tokens, self.stop_tokens, len(tries))
             sample = await self._sample(turn, question)
             taken = watch.taken()
             tries.append((taken.others, sample))

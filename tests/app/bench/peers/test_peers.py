@@ -120,10 +120,14 @@ class Scripted(Program):
 
     pid = None
 
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, ...]] = []
+
     async def start(self) -> None:
         """Nothing to load."""
 
     async def answer(self, mode: str, question: Question):
+        self.asked.append(question.ids)
         for token in (7, 8, 9):
             yield Chunk((token,))
         yield Chunk((), stopped=True)
@@ -138,8 +142,8 @@ def taken(monkeypatch, *others: float) -> None:
     monkeypatch.setattr(Watch, "taken", lambda self: Taken(1.0, next(left)))
 
 
-async def samples(runner: PeerRunner) -> list[Sample]:
-    turn = Turn(Lane("x", "x"), (Prompt(1, ids=(1, 2)),), 1, 1)
+async def samples(runner: PeerRunner, repeat: int = 1) -> list[Sample]:
+    turn = Turn(Lane("x", "x"), (Prompt(1, ids=(1, 2)),), 1, repeat)
     return [step async for step in runner.run(turn) if isinstance(step, Sample)]
 
 
@@ -165,6 +169,17 @@ class TestDisturbedRuns:
             sum(range(10_000))
         own, everybody = (watch.taken().others for watch in watches)
         assert 0.2 < everybody - own < 0.4 + time.process_time() - spent
+
+
+def test_the_warm_up_asks_nothing_that_is_asked_later(monkeypatch):
+    taken(monkeypatch, 0.0, 0.0)
+    program = Scripted()
+    runner = PeerRunner(program, "plain", 5, frozenset())
+    for repeat in (0, 1):
+        asyncio.run(samples(runner, repeat))
+    warm_up, timed = program.asked
+    assert (len(warm_up), timed) == (len(timed), (1, 2))
+    assert warm_up != timed
 
 
 FACTS = [
