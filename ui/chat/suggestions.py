@@ -78,6 +78,10 @@ def welcome(better: Fit | None, parameters: int) -> str:
     )
 
 
+def _drafting(better: Fit) -> str:
+    return ", its draft model included" if better.draft else ""
+
+
 def _offer(better: Fit | None) -> str:
     if better is None:
         return ""
@@ -85,7 +89,7 @@ def _offer(better: Fit | None) -> str:
     return (
         f'<section class="offer" data-name="{name}" aria-label="A better model">'
         f"<p><b>Best for this computer: {name}</b>"
-        f"<span>{shown_bytes(better.size)} to download, with everything it drafts with</span></p>"
+        f"<span>{shown_bytes(better.size)} to download{_drafting(better)}</span></p>"
         '<button type="button" class="soft" data-do="models">See models</button>'
         '<button type="button" class="act" data-do="dismiss" aria-label="Not now" title="Not now">'
         f"{icon('cross')}</button></section>"
