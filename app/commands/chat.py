@@ -262,8 +262,11 @@ class Talk:
                 raise InvalidRequest(f"{rest!r} is not a number; write one from 0 to 2") from error
             wanted.sampling.check()
             self._reply = wanted
-        own = "temperature" in self._reply.unset
-        shown = "the model's own" if own else f"{self._reply.temperature:g}"
+        shown = f"{self._reply.temperature:g}"
+        if "temperature" in self._reply.unset:
+            shown = (
+                f"{self._assistant.loaded.text.own_sampling.get('temperature', 0):g}, the default"
+            )
         self._say(f"Temperature: {shown}")
 
     async def list(self, rest: str) -> None:

@@ -251,5 +251,6 @@ class TestSamplingOfTheModelsOwn:
             page.do("hello")
             await page.until(lambda: "continues your text" in page.regions["notice"])
             assert "None: continue my text" in page.regions["pickers"]
+            assert "Write a beginning" in page.regions["welcome"]
             page.do("send", text="Once upon a time")
             await page.answered(1)

@@ -87,7 +87,8 @@ def values(state: ChatState) -> Values:
 
 
 def _welcome(state: ChatState) -> str:
-    return welcome(state.suggested, state.facts.parameters)
+    chats = state.text is None or state.text.chats
+    return welcome(state.suggested, state.facts.parameters, chats=chats)
 
 
 def running_values(state: ChatState) -> Values:
@@ -120,7 +121,7 @@ def _notice(state: ChatState) -> str:
     if state.loading:
         known = f' value="{state.loaded:.2f}"' if state.loaded else ""
         bar = f'<progress{known} aria-label="In memory"></progress>'
-        return f'<p role="status">Loading {escape(state.loading)} …</p>{bar}'
+        return f'<p role="status">Loading {escape(state.loading)} …{bar}</p>'
     if state.notice:
         return f'<p role="alert">{escape(sentence(state.notice))}{_anyway(state.too_large)}</p>'
     return _CONTINUES if state.text is not None and not state.text.chats else ""

@@ -110,12 +110,12 @@ def _contexts(one: Installed, use: Use) -> str:
     return (
         '<form data-command="context" class="find"><label>Context <select name="context" '
         f'aria-label="Context of {escape(use.model)}">{shown}</select></label>'
-        '<button type="submit" class="quiet">Load with it</button></form>'
+        '<button type="submit" class="quiet">Load with this context</button></form>'
     )
 
 
 def _context(tokens: int, size: int) -> str:
-    cost = f", {shown_bytes(size)}" if size else ", as now"
+    cost = f", takes {shown_bytes(size)}" if size else ", as now"
     return f"{tokens:,} tokens{cost}"
 
 

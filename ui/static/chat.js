@@ -22,7 +22,7 @@
       else if (control.value !== String(value ?? "")) control.value = value ?? "";
       if (control.selectedIndex === -1) control.value = DEFAULTS[control.dataset.setting]; // this model lacks the mode
       const output = control.closest("label")?.querySelector(".out");
-      if (output) output.textContent = Number(value).toFixed(2) + (chosen == null ? " (the model's own)" : "");
+      if (output) output.textContent = Number(value).toFixed(2) + (chosen == null ? " (default)" : "");
     }
     byId("page").classList.toggle("overlaid", settings.overlay);
     byId("page").classList.toggle("uncaptioned", !settings.captions);

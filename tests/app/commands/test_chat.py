@@ -57,6 +57,7 @@ def test_questions_are_answered_and_kept(chat, home):
         (["/dance"], "there is no command /dance"),
         (["/again"], "no conversation is open"),
         (["/temperature warm"], "'warm' is not a number"),
+        (["/temperature"], "Temperature: 0, the default"),
         (["/temperature 0.5"], "Temperature: 0.5"),
         (["/temperature -1"], "temperature"),
         (["/open 7"], "a number of /list"),

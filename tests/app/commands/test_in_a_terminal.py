@@ -178,12 +178,18 @@ def test_the_interrupt_key_empties_the_line_and_stops_an_answer():
         screen.until("> ")
         screen.type("half a quest\x03")
         screen.until("> ", 2)
-        screen.type("Repeat this text exactly: " + SENTENCE * 12 + "\r")
-        screen.until("The boat", 13)
+        screen.type(
+            "Repeat this text exactly:\\\r"
+            + "Anna has a red hat and Ben has a blue boat. " * 60
+            + "\r"
+        )
+        screen.until("Anna has", 62)
         screen.type("\x03")
         screen.until("(stopped)")
         screen.type("/continue\r")
-        screen.until("> ", 4)
+        screen.until("Anna has", 64)
+        screen.type("\x03")
+        screen.until("(stopped)", 2)
         screen.type("\x04")
         assert screen.ended() == 0
         assert "Traceback" not in screen.raw
