@@ -52,6 +52,10 @@ class ModelManager(Observable):
     _following: asyncio.Task[None] | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    def __post_init__(self) -> None:
+        """Tell how far a load is, wherever it was begun."""
+        self.assistant.when_switching(self.change)
+
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Every download of this process, and what earlier ones left unfinished."""
         return self._downloads.snapshots() if self._downloads is not None else ()

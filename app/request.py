@@ -21,7 +21,7 @@ from engine.request import (
 ROLES = ("system", "user", "assistant", "tool")
 ALL_DRAFTERS = "all"
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat")  # what a model may recommend
-AGAIN = 0.7  # temperature of another answer, where the usual one is greedy
+AGAIN, MILD = 0.7, 0.5  # temperature of another answer, and below which the usual one hardly varies
 SEEDS = 2**63  # after the last seed comes the first
 
 Thinking = Literal["", "off", "on", "low", "medium", "high"]
@@ -154,12 +154,12 @@ class ReplyOptions:
     def another(self, own: Mapping[str, float], versions: int) -> "ReplyOptions":
         """For another answer than the ``versions`` that there are, of a model with its ``own`` sampling.
 
-        Sampled where the default is greedy, with a seed of its own where there is one. A temperature
-        of 0 that a person set stays.
+        Sampled where the default is greedy or nearly so, with a seed of its own where there is one. A
+        temperature of 0 that a person set stays.
         """
         if self.seed is not None:
             return replace(self, seed=(self.seed + versions) % SEEDS)
-        if "temperature" in self.unset and not own.get("temperature"):
+        if "temperature" in self.unset and own.get("temperature", 0.0) < MILD:
             return replace(self, unset=self.unset - {"temperature"}, temperature=AGAIN)
         return self
 

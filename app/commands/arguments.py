@@ -10,7 +10,6 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from typing_extensions import override
 
-from app.request import SAMPLING
 from app.settings import DTYPES, Settings
 from app.terminal import harmless
 from engine.request import SamplingParams
@@ -122,11 +121,6 @@ def sampling(given: argparse.Namespace) -> SamplingParams:
     names = ("temperature", "top_k", "top_p", "min_p", "seed")
     found = {name: getattr(given, name) for name in names}
     return SamplingParams(**{name: value for name, value in found.items() if value is not None})
-
-
-def unset(given: argparse.Namespace) -> frozenset[str]:
-    """The names of what was not given, and may be the model's own."""
-    return frozenset(name for name in SAMPLING if getattr(given, name, None) is None)
 
 
 def add_prompts(parser: argparse.ArgumentParser, *, required: bool = True) -> None:

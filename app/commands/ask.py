@@ -5,41 +5,21 @@ import asyncio
 import json
 import sys
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from app.chat.assistant import Assistant
 from app.chat.attachments import read_attachment
-from app.chat.loaded_model import Loader
-from app.commands.arguments import (
-    add_dtype,
-    add_loading,
-    add_model,
-    add_sampling,
-    number,
-    sampling,
-    set_command,
-    unset,
-    whole,
-    with_loading,
-)
+from app.commands.answering import add_answering, answering, opened
+from app.commands.arguments import set_command
 from app.errors import RequestFailed
-from app.request import (
-    AS_TAUGHT,
-    THINKING,
-    ChatRequest,
-    Completion,
-    Message,
-    check_request,
-)
+from app.request import ChatRequest, Completion, Message, check_request
 from app.settings import Settings
-from app.terminal import notify, piped, waiting, write, write_lines
+from app.terminal import piped, write, write_lines
 from app.text.decoding import decoded
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
 from engine.grammar.rules import Grammar
-from engine.request import AUTO, Penalties
 
 ANY_JSON, GBNF = "json", ".gbnf"
 PIPED = "-"
@@ -64,43 +44,28 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="the question; a text that is piped in comes before it, - takes only that",
     )
-    add_model(parser)
-    add_dtype(parser)
-    option("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default %(default)s)")
-    add_loading(parser)
-    add_sampling(
-        parser, "the same seed gives the same tokens (default: random)", "the model's own, or 0"
-    )
-    option("--repeat-penalty", type=number(0.1, 10), help="1 is off (default: the model's own)")
-    option("--max-tokens", type=whole(1), help="longest answer (default: the rest of the context)")
+    add_answering(parser)
     option(
         "--format",
         metavar="json|FILE",
         help="constrain the answer to JSON, or to the JSON Schema or grammar (.gbnf) in FILE",
-    )
-    option(
-        "--thinking",
-        choices=THINKING,
-        default=AS_TAUGHT,
-        help="reasoning effort, for models that support it (default: the model's own)",
     )
     option("--json", action="store_true", help="print one line of JSON instead of the text")
     set_command(parser, _options, run)
 
 
 def _options(given: argparse.Namespace, settings: Settings) -> AskOptions:
-    repeat = None if given.repeat_penalty in (None, 1) else Penalties(repeat=given.repeat_penalty)
+    chosen, reply = answering(given, settings)
     turn = ChatRequest(
         messages=(Message("user", _question(given.prompt)),),
-        sampling=replace(sampling(given), penalties=repeat),
-        max_tokens=given.max_tokens,
-        drafter=given.draft,
+        sampling=reply.sampling,
+        max_tokens=reply.max_tokens,
+        drafter=reply.drafter,
         grammar=None if given.format is None else read_format(given.format),
-        thinking=given.thinking,
-        unset=unset(given) - ({"repeat"} if given.repeat_penalty else set()),
+        thinking=reply.thinking,
+        unset=reply.unset,
     )
     check_request(turn)
-    chosen = with_loading(given, replace(settings, dtype=given.dtype))
     return AskOptions(chosen, given.model, turn, given.json)
 
 
@@ -150,10 +115,7 @@ def as_json(report: Completion) -> str:
 
 
 async def _answer(options: AskOptions) -> Completion:
-    loader = Loader()
-    opening = Assistant.open(options.settings, options.model, loader=loader)
-    assistant = await waiting(f"loading {options.model}", opening, lambda: loader.share)
-    notify(assistant.history.notice, *assistant.facts.notes)
+    assistant = await opened(options.settings, options.model)
     try:
         async with aclosing(assistant.reply(options.turn)) as deltas:
             async for delta in deltas:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -15,25 +17,16 @@ from rich.markup import escape
 from app.chat.assistant import Assistant
 from app.chat.attachments import Attachment, compose, read_attachment, titled
 from app.chat.reply import RunningReply
-from app.commands.arguments import (
-    add_dtype,
-    add_loading,
-    add_model,
-    add_sampling,
-    sampling,
-    set_command,
-    unset,
-    whole,
-    with_loading,
-)
+from app.commands.answering import add_answering, answering, opened
+from app.commands.arguments import set_command
 from app.errors import AppError
 from app.history.records import Conversation
 from app.history.transfer import to_markdown
-from app.request import Completion, ReplyOptions, check_drafter
+from app.request import Completion, ReplyOptions
 from app.settings import Settings, expanded
 from app.terminal import harmless, notify, show_progress, waiting, write, write_lines
+from app.text.repetition import never_ends, repeats
 from engine.errors import EngineError, InvalidRequest
-from engine.request import AUTO
 
 LISTED = 20  # conversations
 MOST_LINES = 1000  # of what was typed
@@ -53,42 +46,20 @@ class ChatOptions:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    option = parser.add_argument
-    add_model(parser)
-    add_dtype(parser)
-    add_loading(parser)
-    option("--system", metavar="TEXT", default="", help="system prompt")
-    option("--draft", metavar="DRAFTER", default=AUTO, help="drafter (default %(default)s)")
-    add_sampling(
-        parser, "the same seed gives the same tokens (default: random)", "the model's own, or 0"
-    )
-    option("--max-tokens", type=whole(1), help="longest answer (default: the rest of the context)")
+    add_answering(parser)
+    parser.add_argument("--system", metavar="TEXT", default="", help="system prompt")
     set_command(parser, _options, run)
 
 
 def _options(given: argparse.Namespace, settings: Settings) -> ChatOptions:
-    check_drafter(given.draft)
-    wanted, own = sampling(given), unset(given)
-    reply = ReplyOptions(
-        temperature=wanted.temperature,
-        max_tokens=given.max_tokens,
-        drafter=given.draft,
-        seed=wanted.seed,
-        top_k=wanted.top_k,
-        top_p=wanted.top_p,
-        min_p=wanted.min_p,
-        unset=own,
-    )
-    chosen = with_loading(given, replace(settings, dtype=given.dtype))
+    chosen, reply = answering(given, settings)
     return ChatOptions(chosen, given.model, given.system, reply)
 
 
 def run(options: ChatOptions) -> int:
     """Talk until /exit or the end of the input; returns the exit code."""
     with asyncio.Runner() as loop:
-        opening = Assistant.open(options.settings, options.model)
-        assistant = loop.run(waiting(f"loading {options.model}", opening))
-        notify(assistant.history.notice, *assistant.facts.notes)
+        assistant = loop.run(opened(options.settings, options.model))
         try:
             talk = Talk(assistant, options)
             talk.greet()
@@ -104,8 +75,10 @@ def _respond(loop: asyncio.Runner, talk: "Talk", line: str) -> None:
     """Run one line; what goes wrong is one sentence, and the chat continues."""
     try:
         loop.run(talk.take(line))
-    except (AppError, EngineError, OSError) as error:
+    except (AppError, EngineError) as error:
         notify(f"slipstream: {error}")
+    except OSError as error:
+        notify(f"slipstream: {error.filename or 'the file'}: {error.strerror or error}")
     except KeyboardInterrupt:
         write_lines(["", "(stopped)"])
 
@@ -116,15 +89,26 @@ def _lines(file: Path) -> Iterator[Callable[[], str | None]]:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield lambda: next((line.rstrip("\n") for line in sys.stdin), None)
         return
-    editor = importlib.import_module("readline")  # missing in some builds of Python for Windows
+    if find_spec("readline") is None:  # missing in some builds of Python for Windows
+        yield _typed
+        return
+    editor = importlib.import_module("readline")
     if file.exists():
-        editor.read_history_file(file)
+        _keep(partial(editor.read_history_file, file))
     try:
         yield _typed
     finally:
         editor.set_history_length(MOST_LINES)
-        file.touch(mode=0o600)
-        editor.write_history_file(file)
+        _keep(partial(file.touch, mode=0o600), partial(editor.write_history_file, file))
+
+
+def _keep(*acts: Callable[[], object]) -> None:
+    """Read or write the lines of earlier chats; a chat can do without them."""
+    try:
+        for act in acts:
+            act()
+    except OSError as error:
+        notify(f"slipstream: lines of earlier chats cannot be kept: {error.strerror}")
 
 
 def _typed() -> str | None:
@@ -188,23 +172,32 @@ class Talk:
                 await asyncio.to_thread(history.delete, begun.id)
             raise
         self._open, self._files = begun, ()
-        await self._show(reply)
+        await self._show(reply, content)
 
-    async def _show(self, reply: RunningReply) -> None:
+    async def _show(self, reply: RunningReply, asked: str) -> None:
         """Write an answer while it comes; Ctrl-C stops it and keeps what is written."""
-        shown = len(reply.written.text)
+        text = before = reply.written.text
+        show_progress("reading")
         try:
             async for written in reply.watch():
-                show_progress("" if written.text else "reading")
-                write(written.text[shown:])
-                shown = max(shown, len(written.text))
+                if text == before != written.text:
+                    show_progress("")  # once: it would take a line of the answer away
+                write(written.text[len(text) :])
+                text = max(text, written.text, key=len)
+                if never_ends(text, asked):
+                    reply.cancel()
                 if isinstance(written, Completion) and written.error:
                     notify(f"\nslipstream: {written.error}")
         except asyncio.CancelledError:
             reply.cancel()
             await reply.ended()
             raise
+        finally:
+            if text == before:
+                show_progress("")
         write_lines([""])
+        if repeats(text, asked):
+            self._say("This answer repeats itself. /again gives another one.")
 
     async def help(self, _: str) -> None:
         """List the commands."""
@@ -221,11 +214,17 @@ class Talk:
         current, own = self._current().id, self._assistant.loaded.text.own_sampling
         versions = sum(map(len, self._assistant.history.siblings(current).values())) or 1
         reply = self._reply.another(own, versions)
-        await self._show(await self._assistant.regenerate(current, reply))
+        await self._show(await self._assistant.regenerate(current, reply), await self._asked())
 
     async def go_on(self, _: str) -> None:
         """Continue the last answer."""
-        await self._show(await self._assistant.extend(self._current().id, self._reply))
+        reply = await self._assistant.extend(self._current().id, self._reply)
+        await self._show(reply, await self._asked())
+
+    async def _asked(self) -> str:
+        """The newest question."""
+        messages = await asyncio.to_thread(self._assistant.history.messages, self._current().id)
+        return next((one.content for one in reversed(messages) if one.role == "user"), "")
 
     async def attach(self, rest: str) -> None:
         """Send a text file with the next message."""
@@ -244,7 +243,9 @@ class Talk:
     async def model(self, rest: str) -> None:
         """List the models that are here, or load another one."""
         if rest:
-            await waiting(f"loading {rest}", self._assistant.switch(rest))
+            loader = self._assistant.loader
+            switching = self._assistant.switch(rest)
+            await waiting(f"loading {rest}", switching, lambda: loader.share)
         here = [one.name for one in self._assistant.models() if one.visible and one.folder]
         loaded = self._assistant.entry.name
         for name in dict.fromkeys((loaded, *here)):
@@ -261,8 +262,11 @@ class Talk:
                 raise InvalidRequest(f"{rest!r} is not a number; write one from 0 to 2") from error
             wanted.sampling.check()
             self._reply = wanted
-        own = "temperature" in self._reply.unset
-        shown = "the model's own" if own else f"{self._reply.temperature:g}"
+        shown = f"{self._reply.temperature:g}"
+        if "temperature" in self._reply.unset:
+            shown = (
+                f"{self._assistant.loaded.text.own_sampling.get('temperature', 0):g}, the default"
+            )
         self._say(f"Temperature: {shown}")
 
     async def list(self, rest: str) -> None:

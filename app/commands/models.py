@@ -294,7 +294,7 @@ def _available(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
 
 def _remove(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     removed = remove_model(settings, given.name)
-    yield f"{removed.name} is removed; {shown_bytes(removed.freed)} are free again."
+    yield f"{removed.name} is removed; {removed.room}."
     if removed.idle_draft is not None:
         yield (
             f"No other model here uses the draft model {removed.idle_draft}; remove it with: "

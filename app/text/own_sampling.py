@@ -1,4 +1,8 @@
-"""The sampling that a model's maker recommends: the default where a person chose none."""
+"""The sampling that a model's maker recommends: the default where a person chose none.
+
+Where the files recommend nothing, answers are sampled mildly, as other programs do: a small model that
+decodes greedily soon says the same again and again.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -8,6 +12,8 @@ from engine.errors import InvalidRequest
 from engine.request import RANGES, Penalties, SamplingParams
 
 Own = Mapping[str, float]  # by the names of ``ReplyOptions``; what is missing is not recommended
+# Of 10 questions to SmolLM2-135M, greedy and 0.2 brought 4 endless answers, 0.5 and 0.8 one; 0.8 wanders more.
+USUAL: Own = {"temperature": 0.5, "top_p": 0.9}
 _FOLDER = {
     "temperature": "temperature",
     "top_k": "top_k",
@@ -25,18 +31,20 @@ _GGUF = {
 
 
 def of_folder(config: Mapping[str, Any]) -> Own:
-    """Out of generation_config.json; greedy where that says not to sample, or says nothing."""
+    """Out of generation_config.json; greedy where that says not to sample, usual where it says nothing."""
     found = _read(config, _FOLDER)
     if config.get("do_sample") is False:
-        return {name: value for name, value in found.items() if name == "repeat"}
+        repeat = {name: value for name, value in found.items() if name == "repeat"}
+        return {"temperature": 0.0, **repeat}
     if config.get("do_sample") is True or set(found) - {"repeat"}:
         return {"temperature": 1.0, **found}
-    return found
+    return {**USUAL, **found}
 
 
 def of_gguf(metadata: Mapping[str, Any]) -> Own:
-    """Out of the metadata of a GGUF file."""
-    return _read(metadata, _GGUF)
+    """Out of the metadata of a GGUF file; usual where it names no temperature."""
+    found = _read(metadata, _GGUF)
+    return found if "temperature" in found else {**USUAL, **found}
 
 
 def with_own(sampling: SamplingParams, own: Own, unset: Collection[str]) -> SamplingParams:

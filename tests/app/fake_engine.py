@@ -195,6 +195,11 @@ def repeat(request: GenerationRequest) -> list[int]:
     return ids[last + 1 : ids.index(end, last)][: request.max_tokens]
 
 
+def loop(request: GenerationRequest) -> list[int]:
+    """A dozen tokens, again and again."""
+    return [600 + place % 12 for place in range(request.max_tokens)]
+
+
 def mistake(request: GenerationRequest) -> list[int]:
     """Lookup's answers leave plain's at the fourth token."""
     right = [100, 101, 102, 103, 104, 105][: request.max_tokens]
@@ -238,6 +243,7 @@ def build_without_end(spec: ModelSpec) -> FakeEngine:
 # Entries of child processes.
 counting = partial(served, FakeEngine)
 endless = partial(served, partial(FakeEngine, width=1, context=100_000, pause=0.002))
+stuck = partial(served, partial(FakeEngine, script=loop, width=4, context=20_000, pause=0.002))
 parrot = partial(served, partial(FakeEngine, script=repeat, width=1, context=256))
 reader = partial(FakeEngine, script=repeat, width=1, context=256, pause=0.002)
 slow_reader = partial(served, partial(reader, reading=300))  # 0.6 seconds

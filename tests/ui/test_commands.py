@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import pytest
 
+from app.chat.assistant import Assistant
 from app.request import AGAIN
 from app.text.chat_text import ChatText
+from app.text.repetition import repeats
 from app.text.template import NO_VARIABLES, ChatTemplate
 from app.text.vocabulary import FolderVocabulary
-from engine.errors import InvalidRequest
+from engine.errors import InvalidRequest, TooLarge
 from tests.app import fake_engine
 from tests.app.assisted import POCKET
 from tests.app.asynchronous import asynchronous
@@ -102,17 +104,50 @@ async def test_files_stay_where_the_text_stays(tmp_path):
         assert attached(page) == ["a.txt"]
         [asked, _] = assistant.history.messages(page.state["conversation"])
         page.do("edit", id=asked.id, text="second")
-        await page.until(lambda: "second" in page.text and not page.state["busy"])
+        await page.until(lambda: ">second<" in page.text and not page.state["busy"])
         assert attached(page) == []
         assert "a.txt" in page.text
+
+
+@asynchronous
+async def test_a_model_that_seems_too_large_can_be_loaded_anyway(tmp_path, monkeypatch):
+    asked = []
+
+    async def switch(_: Assistant, model: str, *, anyway: bool = False) -> None:
+        asked.append((model, anyway))
+        if not anyway:
+            raise TooLarge("it needs 5.0 GiB, and 2.0 GiB are free")
+
+    monkeypatch.setattr(Assistant, "switch", switch)
+    async with opened(tmp_path) as (page, _, _assistant):
+        page.do("model", name="large")
+        await page.until(lambda: "2.0 GiB are free" in page.regions["notice"])
+        assert 'data-do="model-anyway" data-id="large"' in page.regions["notice"]
+        page.do("model-anyway", id="large")
+        await page.until(lambda: "alert" not in page.regions["notice"])
+        assert asked == [("large", False), ("large", True)]
+        page.do("settings")
+        await page.until(lambda: "Load anyway" not in page.regions["notice"])
+
+
+@asynchronous
+async def test_an_answer_that_only_repeats_itself_ends(tmp_path):
+    async with opened(tmp_path, fake_engine.stuck) as (page, _, assistant):
+        page.do("send", text="What is it?")
+        await page.answered(1)
+        assert "Stopped, as it only repeated itself." in page.text
+        assert "Stopped by you" not in page.text
+        [_, answer] = assistant.history.messages(page.state["conversation"])
+        assert 1_000 < len(answer.content) < 10_000
+        assert repeats(answer.content)
 
 
 @asynchronous
 async def test_a_file_that_the_page_refuses_is_reported_in_its_words(tmp_path):
     async with opened(tmp_path) as (page, _, _assistant):
         for what in ("attach", "import"):
-            page.do(what, name=f"{what}.txt", text="has 6.0 MiB; choose one of at most 5 MiB")
-            said = f"{what}.txt has 6.0 mib; choose one of at most 5 mib."
+            page.do(what, name=f"{what}.txt", text="has 6.0 MiB; choose one of at most 2 MiB")
+            said = f"{what}.txt has 6.0 mib; choose one of at most 2 mib."
             await page.until(lambda words=said: words in page.regions["notice"].lower())
 
 
@@ -194,6 +229,7 @@ class TestSamplingOfTheModelsOwn:
         [
             ({}, {}, {"temperature": AGAIN}),
             ({}, {"top_k": 20}, {"temperature": AGAIN}),
+            ({}, {"temperature": 0.2, "top_p": 0.9}, {"temperature": AGAIN}),  # nearly greedy
             ({}, {"temperature": 0.6}, {}),  # another answer by itself
             ({"temperature": 0.5}, {}, {}),
             ({"temperature": 0}, {}, {}),  # as a person wants it
@@ -215,5 +251,6 @@ class TestSamplingOfTheModelsOwn:
             page.do("hello")
             await page.until(lambda: "continues your text" in page.regions["notice"])
             assert "None: continue my text" in page.regions["pickers"]
+            assert "Write a beginning" in page.regions["welcome"]
             page.do("send", text="Once upon a time")
             await page.answered(1)

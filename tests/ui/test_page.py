@@ -245,6 +245,22 @@ def test_help_is_searched_and_its_links_lead_to_topics(page):
     expect(dialog).not_to_be_visible()
 
 
+def test_figures_are_explained_where_the_focus_is(page):
+    write(page, "What is 12 + 30?")
+    answered(page, 1)
+    page.locator(".caption summary").click()
+    page.locator(".caption summary").focus()
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    tip = "getComputedStyle(document.activeElement, '::before').content"
+    assert page.evaluate(tip) == json.dumps(page.locator(":focus").get_attribute("data-tip"))
+    assert page.locator(":focus").bounding_box() is not None
+    button(page, "Hide these lines")
+    expect(page.locator(".caption .about")).to_be_hidden()
+    page.reload()
+    expect(page.locator(".caption .about")).to_be_hidden()
+
+
 def test_captions_can_be_hidden(page):
     write(page, "What is 2 + 3?")
     answered(page, 1)

@@ -276,6 +276,12 @@ async def switch(session: PageSession, command: ChatCommand) -> None:
     session.load(command.name)
 
 
+async def switch_anyway(session: PageSession, command: ChatCommand) -> None:
+    """Load another model although memory seems too small for it."""
+    if not session.state.loading:
+        session.load(command.id, anyway=True)
+
+
 async def template(session: PageSession, command: ChatCommand) -> None:
     """Chat with a base model by a template of that name, or only continue texts."""
     _check_free(session)
@@ -375,5 +381,6 @@ ACTIONS: Actions = {
     "preset-use": use_preset,
     "preset-delete": delete_preset,
     "model": switch,
+    "model-anyway": switch_anyway,
     "template": template,
 }

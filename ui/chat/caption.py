@@ -12,6 +12,23 @@ _IMPORTED = "Imported: nothing was measured."
 
 LEAST_TIMED = 8  # passes; a speed-up over fewer is mostly chance
 
+_ABOUT = (
+    "Drafting guesses the next tokens; the model checks them all in one pass and keeps only its own. "
+    "A token is a word or a part of one. Click for the figures."
+)
+_TIPS = {
+    "plain": "Compared with decoding without drafts, by the measured time of a pass",
+    "rate": "Tokens of the answer for each second; reading your message is not counted",
+    "first": "From your message to the first token of the answer",
+    "accepted": "Drafted tokens that the model accepted, of those that were drafted",
+    "ties": "Two tokens were nearly equally likely, so the model looked again, without a draft",
+    "passes": "Tokens of the answer for each pass of the model; without drafts it is one",
+}
+_HIDE = (
+    '<button type="button" class="quiet" data-do="captions" title="Settings show them again">'
+    "Hide these lines</button>"
+)
+
 _WHYS = {"asked for": "you chose this mode"}
 
 
@@ -27,9 +44,10 @@ def caption(facts: AnswerFacts | None, reason: FinishReason | None) -> str:
     if facts is None:
         return f'<p class="about">{_INTERRUPTED if reason is None else _IMPORTED}</p>'
     why = _WHYS.get(facts.why, facts.why)
+    said = escape(_ending(facts, reason) + summary(facts))
     return (
-        f'<details class="about"><summary>{escape(_ending(facts, reason) + summary(facts))}</summary>'
-        f'{_figures(facts)}<p class="why">{escape(sentence(why))}</p></details>'
+        f'<details class="about"><summary data-tip="{escape(_ABOUT)}">{said}</summary>'
+        f'{_figures(facts)}<p class="why">{escape(sentence(why))} {_HIDE}</p></details>'
     )
 
 
@@ -57,22 +75,28 @@ def summary(facts: AnswerFacts) -> str:
 
 
 def _figures(facts: AnswerFacts) -> str:
-    parts = [f"<b>{escape(_mode(facts))}</b>"]
+    parts = [_figure(f"<b>{escape(_mode(facts))}</b>", describe(facts.leading).summary)]
     if facts.speedup is not None and facts.drafted and facts.passes >= LEAST_TIMED:
-        parts.append(f"<b>{facts.speedup:.1f}\u00d7 plain</b>")
+        parts.append(_figure(f"<b>{facts.speedup:.1f}\u00d7 plain</b>", _TIPS["plain"]))
     if facts.decode_seconds > 0:
-        parts.append(f"{facts.emitted / facts.decode_seconds:,.0f} tokens/s")
+        rate = f"{facts.emitted / facts.decode_seconds:,.0f} tokens/s"
+        parts.append(_figure(rate, _TIPS["rate"]))
     if facts.first_token_seconds is not None:
-        parts.append(f"first token {_seconds(facts.first_token_seconds)}")
+        parts.append(_figure(f"first token {_seconds(facts.first_token_seconds)}", _TIPS["first"]))
     if facts.drafted:
-        parts.append(f"{facts.accepted:,}/{facts.drafted:,} drafted accepted")
+        taken = f"{facts.accepted:,}/{facts.drafted:,} drafted accepted"
+        parts.append(_figure(taken, _TIPS["accepted"]))
     if facts.near_ties:
-        parts.append(f"near ties decoded again: {facts.near_ties:,}")
+        parts.append(_figure(f"near ties decoded again: {facts.near_ties:,}", _TIPS["ties"]))
     if facts.passes:
         per_pass = tokens_per_pass(facts.passes, facts.accepted, facts.emitted)
-        parts.append(f"{per_pass:.1f} tokens/pass")
-    spans = "".join(f"<span>{part}</span>" for part in parts)
-    return f'<p class="figures">{spans}</p>'
+        parts.append(_figure(f"{per_pass:.1f} tokens/pass", _TIPS["passes"]))
+    return f'<p class="figures">{"".join(parts)}</p>'
+
+
+def _figure(html: str, tip: str) -> str:
+    """A figure, explained where the pointer or the focus is. HTML."""
+    return f'<span tabindex="0" data-tip="{escape(tip)}" aria-description="{escape(tip)}">{html}</span>'
 
 
 def _seconds(seconds: float) -> str:

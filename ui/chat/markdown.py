@@ -1,7 +1,8 @@
 """An answer's Markdown, changed so that Gradio shows all of it: no text is HTML, formulas are marked.
 
 Gradio removes tags that it does not know, strikes out what is between single tildes, and looks for
-formulas inside code, too.
+formulas inside code, too. Markdown itself takes asterisks for products and underscores for names away,
+and shows neither where a reference leads nor a picture that this page may not load.
 """
 
 import re
@@ -19,8 +20,15 @@ DELIMITERS: list[dict[str, str | bool]] = [  # for Gradio
 ]
 _CODE = ("fence", "code_block")
 # Gradio colours C++ by rules that need those of C, does not load these, and then shows nothing at all.
-_CPP = re.compile(r"\A([^\n]*?(?:`{3,}|~{3,})[ \t]*)cpp\b")
-_REPLACED = {"<": "&lt;", "&": "&amp;", "~": "&#126;"}
+# It draws diagrams, and a mistake in one takes its text away.
+_OTHERWISE = {"cpp": "c", "mermaid": "text"}
+_LANGUAGE = re.compile(rf"\A([^\n]*?(?:`{{3,}}|~{{3,}})[ \t]*)({'|'.join(_OTHERWISE)})\b")
+_REPLACED = {"<": "&lt;", "&": "&amp;", "~": "&#126;", "*": "&#42;"}
+_OURS = "\ufdd0-\ufdd3"
+# ``[label]: address "title"``: Markdown shows nothing of it.
+_REFERENCE = (
+    rf"\[[^\[\]\n{_OURS}]+\]:[ \t]*[^\s{_OURS}]+(?:[ \t]+(?:\"[^\"\n{_OURS}]*\"|'[^'\n{_OURS}]*'))?"
+)
 _LINE = r"(?:(?!\n[ \t]*\n).)+?"  # up to an empty line
 _MARKED = re.compile(
     rf"""
@@ -31,10 +39,15 @@ _MARKED = re.compile(
     | (?<![\\$\w])\$(?P<dollars>[^\s$](?:[^$\n]{{0,200}}[^\s$\\])?)\$(?![$\w])
     | (?P<kept>\\[!-/:-@\[-`{{-~] | <[a-z][a-z0-9+.-]{{1,31}}:[^\s<>]*> | (?<=\]\()<[^<>\n]*>(?=\)))
     | (?P<break><br[ ]?/?>)
-    | (?P<html><|&(?=\#?\w+;)|(?<!~)~(?!~))
-    | (?P<mark>[\ufdd0-\ufdd3])
+    | !\[(?P<alt>[^\[\]\n]*)\]\((?P<picture>https?://[^\s()]+)[^()\n]*\)
+    | ^(?P<before>[ ]{{0,3}}(?:(?:[-*+>]|\d+[.)])[ ]+)*)(?P<reference>{_REFERENCE})[ \t]*$
+    | (?<![\w\\])__(?P<name>[a-z](?:\w*[a-z0-9])?)__(?!\w)
+    # what is emphasised from its first letter on, and no product or power
+    | (?P<emphasis>(?<![\w*\\])(?P<stars>\*\*?)(?![\s*])[^*\n<&~$`\\!\[\]_{_OURS}]+(?<!\s)(?P=stars)(?!\*))
+    | (?P<html><|&(?=\#?\w+;)|(?<!~)~(?!~)|(?<=[0-9a-z)])\*(?=[0-9a-z])|(?<=[0-9)])\*(?=\()|(?<=[0-9a-z)])\*\*(?=[0-9]))
+    | (?P<mark>[{_OURS}])
     """,
-    re.DOTALL | re.VERBOSE | re.IGNORECASE,
+    re.DOTALL | re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 
 
@@ -47,12 +60,16 @@ class _Block(NamedTuple):
 
 def shown(text: str) -> str:
     """``text`` as Gradio's Markdown shows it letter by letter, formatting and formulas aside."""
-    return "".join(map(_shown, _blocks(text)))
+    blocks = list(_blocks(text))
+    found = (one for block in blocks if not block.kind for one in _MARKED.finditer(block.text))
+    references = dict.fromkeys(one["reference"] for one in found if one["reference"])
+    lead = "".join(f"{one}\n" for one in references)  # a definition that is shown defines nothing
+    return (f"{lead}\n" if lead else "") + "".join(map(_shown, blocks))
 
 
 def _shown(block: _Block) -> str:
     if block.kind in _CODE:
-        return _CPP.sub(r"\1c", block.text)
+        return _LANGUAGE.sub(lambda found: found[1] + _OTHERWISE[found[2]], block.text)
     return _MARKED.sub(_in_table if block.kind == "table_open" else _in_text, block.text)
 
 
@@ -86,8 +103,19 @@ def _in_text(found: re.Match[str]) -> str:
     if display or inline:
         left, right = DISPLAY if display else INLINE
         return f"{left}{display or inline}{right}"
-    if found["html"]:
-        return _REPLACED[found["html"]]
+    if found["mark"]:
+        return "\ufffd"
+    return _hidden_by_markdown(found) or found[0]
+
+
+def _hidden_by_markdown(found: re.Match[str]) -> str:
+    """What Markdown or Gradio would not show, so that it is shown; empty for all else."""
+    if found["picture"]:
+        return f"[{found['alt'] or found['picture']}]({found['picture']})"
+    if found["reference"]:
+        return f"{found['before']}\\{found['reference']}"
+    if found["name"]:
+        return rf"\_\_{found['name']}\_\_"
     if found["break"]:
         return f"&lt;{found['break'][1:]}"
-    return "\ufffd" if found["mark"] else found[0]
+    return "".join(_REPLACED[one] for one in found["html"] or "")

@@ -14,6 +14,8 @@ from app.chat.prefetch import ExpectedQuestion
 from app.chat.reply import RunningReply
 from app.models.library.installed import suggestion
 from app.request import Completion
+from app.text.repetition import never_ends
+from engine.errors import TooLarge
 from ui.chat.command import ChatCommand, valid_settings
 from ui.chat.composer import Counted
 from ui.chat.view import ChatState, running_values, values
@@ -139,6 +141,12 @@ class PageSession(View[ChatCommand]):
             state.used = running.reply.prompt_tokens
             self.watch(running.reply)
 
+    @property
+    def _asked(self) -> str:
+        """The newest question."""
+        asked = (one.content for one in reversed(self.state.messages) if one.role == "user")
+        return next(asked, "")
+
     def expect(self) -> None:
         """Let the assistant read ahead for the next question, which will come from this page."""
         state = self.state
@@ -169,14 +177,17 @@ class PageSession(View[ChatCommand]):
             self._watching.cancel()
         self._watching, self.state.written = None, None
 
-    def load(self, model: str) -> None:
-        """Load another model in the background."""
+    def load(self, model: str, *, anyway: bool = False) -> None:
+        """Load another model in the background; ``anyway`` also where memory seems too small."""
         self.state.loading = model
-        self._loading = asyncio.create_task(self._load(model), name="load a model")
+        self._loading = asyncio.create_task(self._load(model, anyway=anyway), name="load a model")
 
-    async def _load(self, model: str) -> None:
+    async def _load(self, model: str, *, anyway: bool) -> None:
         try:
-            await self.assistant.switch(model)
+            await self.assistant.switch(model, anyway=anyway)
+        except TooLarge as error:
+            self.state.too_large = model
+            self.fail(str(error))
         except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged
             self.fail(error_text(error))
         self.refresh()
@@ -203,6 +214,8 @@ class PageSession(View[ChatCommand]):
         try:
             async for written in reply.watch():
                 if not isinstance(written, Completion):
+                    if never_ends(written.text, self._asked):
+                        reply.cancel()
                     self.state.written = written
                     self.source.change()
         except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged
@@ -240,7 +253,7 @@ class PageSession(View[ChatCommand]):
         if "settings" in command.model_fields_set:
             state.settings, invalid = valid_settings(command.settings, state.settings)
         if command.command not in _BY_THE_SERVER:
-            state.notice = ""
+            state.notice = state.too_large = ""
         try:
             await self.run(command)
         except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged

@@ -41,9 +41,7 @@ _PROBLEM = (
 
 _SENTENCE = "Correct the mistakes: She go to school every days and he don't likes it."
 _TIPS = "Give me three tips for sleeping better."
-_FUNCTION = (
-    "Write a Python function that returns the larger of two numbers, and an example of its use."
-)
+_FUNCTION = "Write a Python function that reverses a string, and an example of its use."
 
 OF_POCKET = (
     Suggestion("Rename a variable", "Most of the answer is a copy: drafts are nearly free.", _CODE),
@@ -59,23 +57,41 @@ SUGGESTIONS = (
 )
 
 
+BEGINNINGS = (
+    Suggestion("A story", "Once upon a time \u2026", "Once upon a time, in a village by the sea,"),
+    Suggestion("A list", "Things to take on a hike.", "Ten things to take on a hike:\n1."),
+    Suggestion("A function", "In Python.", "def is_prime(n):\n"),
+)
+
+
 def suggestions(parameters: int) -> tuple[Suggestion, ...]:
     """Those that a model of this size can do."""
     return OF_POCKET if parameters < PLAIN_BELOW else SUGGESTIONS
 
 
-def welcome(better: Fit | None, parameters: int) -> str:
-    """The empty page of a model of this size, with a better one for this machine. HTML."""
+_CHATS = ("What can I do for you?", "The line under each answer explains its speed.")
+_CONTINUES = ("Write a beginning", "This model goes on from there; it does not answer questions.")
+
+
+def welcome(better: Fit | None, parameters: int, *, chats: bool = True) -> str:
+    """The empty page of a model of this size, with a better one for this machine. HTML.
+
+    A model that does not chat continues texts.
+    """
+    heading, about = _CHATS if chats else _CONTINUES
     cards = "".join(
         f'<button type="button" class="card" data-do="suggest" data-text="{escape(one.prompt)}">'
         f"<b>{escape(one.title)}</b><span>{escape(one.hint)}</span></button>"
-        for one in suggestions(parameters)
+        for one in (suggestions(parameters) if chats else BEGINNINGS)
     )
     return (
-        "<div class='greeting'><h2>What can I do for you?</h2><p>Everything you write stays on "
-        "this computer. The line under each answer explains its speed.</p>"
-        f"<div class='cards'>{cards}</div></div><div class='offers'>{_offer(better)}</div>"
+        f"<div class='greeting'><h2>{heading}</h2><p>Everything you write stays on this computer. "
+        f"{about}</p><div class='cards'>{cards}</div></div><div class='offers'>{_offer(better)}</div>"
     )
+
+
+def _drafting(better: Fit) -> str:
+    return ", its draft model included" if better.draft else ""
 
 
 def _offer(better: Fit | None) -> str:
@@ -85,7 +101,7 @@ def _offer(better: Fit | None) -> str:
     return (
         f'<section class="offer" data-name="{name}" aria-label="A better model">'
         f"<p><b>Best for this computer: {name}</b>"
-        f"<span>{shown_bytes(better.size)} to download, with everything it drafts with</span></p>"
+        f"<span>{shown_bytes(better.size)} to download{_drafting(better)}</span></p>"
         '<button type="button" class="soft" data-do="models">See models</button>'
         '<button type="button" class="act" data-do="dismiss" aria-label="Not now" title="Not now">'
         f"{icon('cross')}</button></section>"

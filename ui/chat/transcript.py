@@ -9,6 +9,8 @@ from app.chat.attachments import Attachment, split
 from app.history.records import AnswerFacts, StoredMessage
 from app.request import PartialAnswer
 from app.text.reasoning.tags import split_reasoning
+from app.text.repetition import never_ends, repeats
+from engine.request import FinishReason
 from ui.chat import markdown
 from ui.chat.caption import caption
 from ui.widgets import icon
@@ -47,13 +49,15 @@ def rows(
         if message.role == "user":
             made.append(_user_message(message, choice, unanswered=last and not running))
         elif message.role == "assistant":
-            made += _answered(message, facts.get(message.id), choice, look, last=last)
+            asked = messages[place - 1].content if place else ""
+            made += _answered(message, facts.get(message.id), choice, look, asked=asked, last=last)
     return made
 
 
-def answering(written: PartialAnswer, look: Appearance) -> list[Row]:
-    """The running answer; its caption is as high as that of a whole one."""
+def answering(written: PartialAnswer, look: Appearance, asked: str = "") -> list[Row]:
+    """The running answer to ``asked``; its caption is as high as that of a whole one."""
     state = f"Writing · {written.tokens:,} tokens" if written.text else "Reading"
+    state += " · it repeats itself" if repeats(written.text, asked) else ""
     source = _overlay(written.text, written.spans) if look.overlay else ""
     note = _note(f'<p class="running">{state}</p>', source)
     return [*_answer(written.text, look), note]
@@ -120,7 +124,13 @@ def _markdown(text: str) -> Row:
 
 
 def _answered(
-    message: StoredMessage, facts: AnswerFacts | None, choice: str, look: Appearance, *, last: bool
+    message: StoredMessage,
+    facts: AnswerFacts | None,
+    choice: str,
+    look: Appearance,
+    *,
+    asked: str,
+    last: bool,
 ) -> list[Row]:
     """A whole answer with its buttons and caption."""
     acts = act("copy", "Copy this answer", message.id, shape="copy", text=message.content)
@@ -128,9 +138,19 @@ def _answered(
     if last:
         acts += act("continue", "Continue this answer", message.id, shape="forward")
     source = _overlay(message.content, facts.spans if facts else ())
-    below = f'<div class="acts">{acts}{choice}</div>{caption(facts, message.finish_reason)}'
+    stopped = message.finish_reason is FinishReason.CANCELLED and never_ends(message.content, asked)
+    below = f'<div class="acts">{acts}{choice}</div>{_repetition(message, asked, ended=stopped)}'
+    below += caption(facts, FinishReason.STOP if stopped else message.finish_reason)
     note = _note(below, source)
     return [*_answer(message.content, look), note]
+
+
+def _repetition(message: StoredMessage, asked: str, *, ended: bool) -> str:
+    """What to do about an answer that repeats itself. HTML."""
+    if not repeats(message.content, asked):
+        return ""
+    what = "Stopped, as it only repeated itself." if ended else "This answer repeats itself."
+    return f'<p class="repeats">{what} "Regenerate" gives another one.</p>'
 
 
 def _choice(message: StoredMessage, siblings: Siblings) -> str:

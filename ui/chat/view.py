@@ -52,6 +52,7 @@ class ChatState:
     attachments: Sequence[Counted] = ()
     settings: Settings = field(default_factory=Settings)
     notice: str = ""
+    too_large: str = ""  # the model of which the notice says that memory is too small for it
     once: dict[str, str] = field(default_factory=dict)  # what the page's script does one time
     serial: int = 0  # grows with every change of ``once``
     taken: int = 0  # the highest number of a command that was run
@@ -86,14 +87,16 @@ def values(state: ChatState) -> Values:
 
 
 def _welcome(state: ChatState) -> str:
-    return welcome(state.suggested, state.facts.parameters)
+    chats = state.text is None or state.text.chats
+    return welcome(state.suggested, state.facts.parameters, chats=chats)
 
 
 def running_values(state: ChatState) -> Values:
     """The regions that change while an answer is written; ``values`` has made the other rows."""
     rows = state.stored_rows
     if state.written is not None:
-        rows = [*rows, *transcript.answering(state.written, state.appearance)]
+        asked = state.messages[-1].content if state.messages else ""
+        rows = [*rows, *transcript.answering(state.written, state.appearance, asked)]
     return {
         "rows": rows,
         "meter": composer.meter(_used(state), state.facts.context, reading=state.reading),
@@ -116,11 +119,21 @@ def _stored_rows(state: ChatState) -> list[transcript.Row]:
 
 def _notice(state: ChatState) -> str:
     if state.loading:
-        bar = f'<progress value="{state.loaded:.2f}"></progress>' if state.loaded else ""
-        return f'<p role="status">Loading {escape(state.loading)} …</p>{bar}'
+        known = f' value="{state.loaded:.2f}"' if state.loaded else ""
+        bar = f'<progress{known} aria-label="In memory"></progress>'
+        return f'<p role="status">Loading {escape(state.loading)} …{bar}</p>'
     if state.notice:
-        return f'<p role="alert">{escape(sentence(state.notice))}</p>'
+        return f'<p role="alert">{escape(sentence(state.notice))}{_anyway(state.too_large)}</p>'
     return _CONTINUES if state.text is not None and not state.text.chats else ""
+
+
+def _anyway(model: str) -> str:
+    if not model:
+        return ""
+    return (
+        f' <button type="button" class="soft" data-do="model-anyway" data-id="{escape(model)}">'
+        "Load anyway</button>"
+    )
 
 
 _CONTINUES = (

@@ -131,12 +131,13 @@ def _columns(
     line: float | None,
 ) -> str:
     """A column for each day; ``line`` is the value of plain decoding, drawn across."""
+    wide = 10 * max(len(values), 8)
+    step = (wide - 10) / max(len(values) - 1, 1)  # few days, too, begin and end where the axis does
     bars = "".join(
-        f'<rect class="fill" x="{10 * at + 1.5:.1f}" y="{_TALL * (1 - (value or 0) / most):.2f}" '
+        f'<rect class="fill" x="{step * at + 1.5:.1f}" y="{_TALL * (1 - (value or 0) / most):.2f}" '
         f'width="7" height="{_TALL * (value or 0) / most:.2f}"><title>{day}: {text(value)}</title></rect>'
         for at, (day, value) in enumerate(values.items())
     )
-    wide = 10 * max(len(values), 8)
     across = "" if line is None else _across(line / most, wide)
     days = list(values)
     days_text = "; ".join(f"{day} {text(value)}" for day, value in values.items())

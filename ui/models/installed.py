@@ -29,6 +29,7 @@ class Use:
     model: str = ""  # the one that answers
     context: int = 0  # tokens of its longest conversation
     contexts: Sequence[tuple[int, int]] = ()  # that it may have, with the bytes that they take
+    loaded: float = 0.0  # share of the weights of ``loading`` that are in memory; 0: not known
 
 
 def section(shelf: Inventory, use: Use) -> str:
@@ -109,12 +110,12 @@ def _contexts(one: Installed, use: Use) -> str:
     return (
         '<form data-command="context" class="find"><label>Context <select name="context" '
         f'aria-label="Context of {escape(use.model)}">{shown}</select></label>'
-        '<button type="submit" class="quiet">Load with it</button></form>'
+        '<button type="submit" class="quiet">Load with this context</button></form>'
     )
 
 
 def _context(tokens: int, size: int) -> str:
-    cost = f", {shown_bytes(size)}" if size else ", as now"
+    cost = f", takes {shown_bytes(size)}" if size else ", as now"
     return f"{tokens:,} tokens{cost}"
 
 
@@ -126,7 +127,8 @@ def _fault(one: Installed) -> str:
 def _using(one: Installed, use: Use) -> str:
     name = one.entry.name
     if use.loading == name:
-        return '<span class="tag" role="status">Loading \u2026</span>'
+        share = f'<span aria-hidden="true"> {use.loaded:.0%}</span>' if use.loaded else ""
+        return f'<span class="tag" role="status">Loading \u2026{share}</span>'
     if name in use.names:
         return '<span class="tag good">In use</span>'
     return button("Use", "use", name, "soft")
@@ -137,6 +139,8 @@ def _delete(number: int, one: Installed, use: Use) -> str:
     frees = f"That frees {shown_bytes(one.frees)}."
     if one.reference:
         frees = f"Its files stay at {one.entry.folder}."
+    elif one.shared:
+        frees = "Its files stay where other programs use them."
     elif one.frees < one.size:
         frees += " Files that other programs also use stay."
     first = f"{name} is in use: the bundled model is loaded in its place first. "

@@ -8,7 +8,6 @@ from typing_extensions import override
 from app.chat.assistant import Assistant
 from app.errors import AccessDenied
 from app.model_manager import ModelManager
-from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.search import Found
 from app.models.library.repository_view import RepositoryView
 from engine.errors import InvalidRequest, TooLarge
@@ -80,6 +79,7 @@ class ModelsPage(View[Command]):
     @override
     async def values(self) -> Values:
         manager, inventory = self._manager, self._manager.shelf
+        assistant = manager.assistant
         snapshots = manager.snapshots()
         state = downloads.state(manager, snapshots, self.done)
         always = {"tray": downloads.tray(snapshots, self._message), "state": state}
@@ -93,10 +93,11 @@ class ModelsPage(View[Command]):
                 inventory,
                 installed.Use(
                     manager.used,
-                    manager.loading,
-                    manager.assistant.entry.name,
-                    manager.assistant.facts.context,
+                    manager.loading or assistant.loading,
+                    assistant.entry.name,
+                    assistant.facts.context,
                     manager.contexts,
+                    assistant.loader.share,
                 ),
             ),
             "ways": installed.ways(kept=inventory.token, wanted=self._wants_token),
@@ -157,8 +158,7 @@ class ModelsPage(View[Command]):
         idle, instead = gone.removed.idle_draft, gone.instead
         now = f"; the model that answers now is {instead}" if instead else ""
         more = f" {button(f'Delete its draft {idle} too', 'delete', idle)}" if idle else ""
-        freed = shown_bytes(gone.removed.freed)
-        self._message = notice(f"Deleted {name}, {freed} are free again{now}", more=more)
+        self._message = notice(f"Deleted {name}, {gone.removed.room}{now}", more=more)
 
     async def _add(self, path: str) -> None:
         self._added(await self._manager.add(path))

@@ -6,7 +6,7 @@
     max_tokens: null, seed: null, look: "auto", overlay: false, captions: true, thinking: "",
   };
   const OFF = { temperature: 0, top_p: 1, min_p: 0, top_k: 0, repeat: 1 };
-  const MAX_FILE = 5 * 2 ** 20; // the server takes no larger request
+  const MOST = { attach: 2, import: 5 }; // MiB of a file; the server takes no larger request
   let settings = { ...DEFAULTS, ...stored("settings", {}) };
   let state = { serial: 0, taken: undefined };
   let editing = "";
@@ -22,7 +22,7 @@
       else if (control.value !== String(value ?? "")) control.value = value ?? "";
       if (control.selectedIndex === -1) control.value = DEFAULTS[control.dataset.setting]; // this model lacks the mode
       const output = control.closest("label")?.querySelector(".out");
-      if (output) output.textContent = Number(value).toFixed(2) + (chosen == null ? " (the model's own)" : "");
+      if (output) output.textContent = Number(value).toFixed(2) + (chosen == null ? " (default)" : "");
     }
     byId("page").classList.toggle("overlaid", settings.overlay);
     byId("page").classList.toggle("uncaptioned", !settings.captions);
@@ -56,6 +56,7 @@
     else if (target.id === "import-file") sendFiles(target.files, "import", target);
   });
   acts.overlay = () => changeSettings({ overlay: !settings.overlay });
+  acts.captions = () => changeSettings({ captions: !settings.captions });
   acts.defaults = () => changeSettings(DEFAULTS);
   acts["preset-save"] = () => {
     send({ command: "preset-save", name: byId("preset-name").value, text: byId("system").value });
@@ -135,8 +136,8 @@
   acts.import = () => byId("import-file").click();
   const sendFiles = async (files, name, input) => {
     for (const file of [...files]) {
-      if (file.size > MAX_FILE) {
-        send({ command: name, name: file.name, text: `has ${(file.size / 2 ** 20).toFixed(1)} MiB; choose one of at most 5 MiB` });
+      if (file.size > MOST[name] * 2 ** 20) {
+        send({ command: name, name: file.name, text: `has ${(file.size / 2 ** 20).toFixed(1)} MiB; choose one of at most ${MOST[name]} MiB` });
         continue;
       }
       const url = await new Promise((resolve) => {

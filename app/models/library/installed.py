@@ -33,6 +33,11 @@ class Installed:
     reference: bool  # stays where another program or a person put it
     fault: str = ""  # why it cannot be loaded, as far as names and sizes of files show
 
+    @property
+    def shared(self) -> bool:
+        """Whether most of its bytes belong to others, too, and removing it frees next to nothing."""
+        return self.frees < self.size / 2
+
 
 @dataclass(frozen=True, slots=True)
 class Removed:
@@ -41,6 +46,14 @@ class Removed:
     name: str
     freed: int
     idle_draft: str | None = None
+    shared: bool = False  # most of its files stay, as others use them
+
+    @property
+    def room(self) -> str:
+        """How much room that made, in words."""
+        if self.shared:
+            return "its files stay where other programs use them"
+        return f"{shown_bytes(self.freed)} are free again"
 
 
 def installed_models(settings: Settings) -> tuple[Installed, ...]:
@@ -73,7 +86,7 @@ def remove_model(settings: Settings, name: str, in_use: Collection[str] = ()) ->
         )
     _take_away(settings, Staging(settings.models_folder, name))
     rest = [model.entry for model in models if model.entry.name != name]
-    return Removed(name, found.frees, _idle_draft(found.entry, rest))
+    return Removed(name, found.frees, _idle_draft(found.entry, rest), found.shared)
 
 
 def _installed(settings: Settings, entry: CatalogEntry, folder: Path) -> Installed:

@@ -57,12 +57,13 @@ def test_questions_are_answered_and_kept(chat, home):
         (["/dance"], "there is no command /dance"),
         (["/again"], "no conversation is open"),
         (["/temperature warm"], "'warm' is not a number"),
+        (["/temperature"], "Temperature: 0, the default"),
         (["/temperature 0.5"], "Temperature: 0.5"),
         (["/temperature -1"], "temperature"),
         (["/open 7"], "a number of /list"),
         (["/model"], "pocket"),
         (["/model nobody"], "nobody"),
-        (["/attach /nowhere/x.txt"], "No such file"),
+        (["/attach /nowhere/x.txt"], "/nowhere/x.txt: No such file"),
         (["/system Be kind.", "/system"], "System prompt: Be kind."),
         (["//not a command"], "/not a command"),
         (["hello", "/again", "/continue"], "hello"),
@@ -75,6 +76,15 @@ def test_commands_say_what_they_did_and_the_chat_goes_on(chat, lines, said):
     assert "still here" in out
     assert "never sent" not in out
     assert "Traceback" not in err
+
+
+def test_an_answer_that_only_repeats_itself_ends(chat, monkeypatch):
+    stuck = partial(EngineWorker, entry=fake_engine.stuck)
+    monkeypatch.setattr("app.chat.loaded_model.EngineWorker", stuck)
+    out, err = chat("What is it?", "/exit")
+    assert err == ""
+    assert "This answer repeats itself. /again gives another one." in out
+    assert 1_000 < len(out) < 10_000
 
 
 def test_files_are_attached_listed_opened_and_saved(chat, home, tmp_path):

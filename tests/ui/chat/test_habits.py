@@ -21,6 +21,15 @@ FULL = (
 )
 NULL = "for (const name of ['localStorage', 'sessionStorage']) Object.defineProperty(window, name, { value: null });"
 TAGS = "std::vector<int> v; (~2 m) (~5 m) <think>a</think> `Map<K, V>` Costs $5.\n\n\\(a<b\\)"
+EXTRAS = """2*3*4 = 24, x**2 + y**2, call __init__ or `__main__`.
+
+![a cat](https://example.com/cat.png) see [1]
+
+[1]: https://example.com/one
+
+```mermaid
+graph TD; A-->B
+```"""
 RIGHT = "- تفاح\n- موز\n\n| الاسم | السعر |\n|---|---|\n| تفاح | 5 |\n\n1. one\n2. two\n\n```\nكود = 1\n```"
 MARKDOWN = "localStorage.setItem('slipstream-settings', JSON.stringify({ look: 'markdown' }))"
 
@@ -31,7 +40,7 @@ def told(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
     history = History.open(Settings(home=home).database)
     long = "\n\n".join(f"Paragraph {number}. " + "Words go here. " * 40 for number in range(40))
-    for title, text in (("Tags", TAGS), ("Right", RIGHT), ("Long", long)):
+    for title, text in (("Tags", TAGS), ("Extras", EXTRAS), ("Right", RIGHT), ("Long", long)):
         made = history.create_conversation(title)
         asked = history.add_message(made.id, None, "user", f"about {title}")
         history.add_message(made.id, asked.id, "assistant", text, FinishReason.STOP)
@@ -153,6 +162,19 @@ def test_answers_are_shown_as_written(talks):
     )
     expect(shown.locator("del")).to_have_count(0)
     expect(shown.locator(".katex")).to_have_count(1)
+
+
+def test_what_markdown_hides_is_shown(talks):
+    open_(talks, "Extras")
+    shown = talks.locator("#rows .bot-row").first
+    for part in (
+        "2*3*4 = 24, x**2 + y**2, call __init__ or __main__.",
+        "[1]: https://example.com/one",
+        "graph TD; A-->B",
+    ):
+        expect(shown).to_contain_text(part)
+    expect(shown.get_by_role("link", name="a cat")).to_be_visible()
+    expect(shown.locator("img, svg.mermaid, .mermaid, em, strong")).to_have_count(0)
 
 
 def test_lists_and_tables_begin_on_the_side_of_their_language(talks):

@@ -1,6 +1,7 @@
 """What the message list shows: texts as they are, figures, sentences, versions."""
 
 import re
+from dataclasses import replace
 from html import unescape
 from typing import Any
 
@@ -101,22 +102,38 @@ SHOWN, WITHIN = "\ufdd0{}\ufdd1", "\ufdd2{}\ufdd3"  # around formulas
         ("- a\n\n      <b> in code\n\n<b>", "- a\n\n      <b> in code\n\n&lt;b>"),
         ("<https://a.b/~c> [d](<e f>)", "<https://a.b/~c> [d](<e f>)"),
         (r"\<b> \`<b>`", r"\<b> \`&lt;b>`"),
+        (
+            "2*3*4 = 24, x*y*z, 2**3 + 3**2",
+            "2&#42;3&#42;4 = 24, x&#42;y&#42;z, 2&#42;&#42;3 + 3&#42;&#42;2",
+        ),
+        ("*a* **b**c the *n*th 2 * 3 * 4", "*a* **b**c the *n*th 2 * 3 * 4"),
+        ("* a\n* **b**\n* `2*3*4`", "* a\n* **b**\n* `2*3*4`"),
+        ("call __init__ or __main__.py", r"call \_\_init\_\_ or \_\_main\_\_.py"),
+        ("`__init__` and __so bold__", "`__init__` and __so bold__"),
+        ("![a cat](https://a.b/c.png)", "[a cat](https://a.b/c.png)"),
+        ("![](https://a.b/c.png 'x')", "[https://a.b/c.png](https://a.b/c.png)"),
+        ("see [1]\n\n[1]: https://a.b", "[1]: https://a.b\n\nsee [1]\n\n\\[1]: https://a.b"),
+        ("- [a b]: <x> 'y'", "[a b]: <x> 'y'\n\n- \\[a b]: <x> 'y'"),
+        ("[note]: two words follow", "[note]: two words follow"),
+        ("```\n[1]: x\n![](https://a.b)\n```", "```\n[1]: x\n![](https://a.b)\n```"),
+        ("```mermaid\ngraph TD\n```", "```text\ngraph TD\n```"),
     ],
 )
 def test_answers_are_shown_as_written(written, shown):
     assert markdown.shown(written) == shown
 
 
-@given(st.text(st.sampled_from("$ab \n`\\5<>~&;()[]|-"), max_size=60))
-def test_law_only_html_tildes_and_the_marks_of_formulas_change(text):
+@given(st.text(st.sampled_from("$ab \n`\\5<>~&;()[]|-*"), max_size=60))
+def test_law_only_html_tildes_asterisks_and_the_marks_of_formulas_change(text):
     marks = {
         "&lt;": "<",
         "&#126;": "~",
+        "&#42;": "*",
         "&amp;": "&",
         **dict.fromkeys("\ufdd0\ufdd1\ufdd2\ufdd3", ""),
     }
     back = re.sub("|".join(marks), lambda found: marks[found[0]], markdown.shown(text))
-    bare = re.compile(r"[$()\[\]\\]|&amp;|&lt;|&#126;")
+    bare = re.compile(r"[$()\[\]\\]|&amp;|&lt;|&#126;|&#42;")
     assert bare.sub("", back) == bare.sub("", text)
 
 
@@ -215,6 +232,20 @@ def test_caption_says_how_the_answer_ended():
     assert "after 1,500 tokens." in caption(facts(), FinishReason.LENGTH)
     assert "Slipstream ended" in caption(None, None)
     assert "nothing was measured" in caption(None, FinishReason.STOP)
+
+
+AGAIN_AND_AGAIN = "The lighthouse guides the ships at night. " * 20
+
+
+def test_an_answer_that_repeats_itself_says_so_while_it_is_written_and_later():
+    [_, running] = transcript.answering(PartialAnswer(AGAIN_AND_AGAIN, 200), PLAIN)
+    assert "it repeats itself" in running["content"][0]["value"]
+    assert "This answer repeats itself" in html(message("assistant", AGAIN_AND_AGAIN))
+    ended = replace(message("assistant", AGAIN_AND_AGAIN * 3), finish_reason=FinishReason.CANCELLED)
+    assert "Stopped, as it only repeated itself." in html(ended)
+    assert "Stopped by you" not in html(ended)
+    asked = message("user", f"Repeat: {AGAIN_AND_AGAIN}", "q")
+    assert "This answer repeats" not in html(asked, message("assistant", AGAIN_AND_AGAIN))
 
 
 def test_caption_of_a_broken_answer_has_the_sentence_and_escapes_it():

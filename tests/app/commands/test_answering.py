@@ -1,0 +1,83 @@
+"""What ``ask`` and ``chat`` make of the options that they share."""
+
+import pytest
+
+from app.commands.main import parse
+from app.errors import UnknownDrafter
+from app.request import SAMPLING
+from app.settings import Settings
+
+BOTH = pytest.mark.parametrize("command", [("ask", "hello"), ("chat",)], ids=" ".join)
+
+
+def given(command, home, *options):
+    return parse([*command, *options], Settings(home=home)).options
+
+
+def asked(options):
+    """Sampling, drafter, longest answer, thinking and what is left to the model."""
+    one = options.turn if hasattr(options, "turn") else options.reply
+    return one.sampling, one.drafter, one.max_tokens, one.thinking, one.unset
+
+
+@BOTH
+def test_without_options_all_is_the_models_own(command, home):
+    sampling, drafter, longest, thinking, unset = asked(given(command, home))
+    assert (sampling.temperature, sampling.penalties, drafter, longest, thinking) == (
+        0,
+        None,
+        "auto",
+        None,
+        "",
+    )
+    assert unset == frozenset(SAMPLING)
+
+
+def test_both_understand_every_option_alike(home):
+    options = [
+        "--temperature",
+        "0.7",
+        "--top-p",
+        "0.9",
+        "--top-k",
+        "40",
+        "--min-p",
+        "0.05",
+        "--seed",
+        "7",
+        "--repeat-penalty",
+        "1.1",
+        "--max-tokens",
+        "40",
+        "--draft",
+        "lookup",
+        "--thinking",
+        "low",
+        "--dtype",
+        "float32",
+        "--context",
+        "512",
+    ]
+    ask, chat = given(("ask", "hello"), home, *options), given(("chat",), home, *options)
+    assert asked(ask) == asked(chat)
+    sampling, drafter, longest, thinking, unset = asked(chat)
+    assert (sampling.temperature, sampling.top_k, sampling.seed) == (0.7, 40, 7)
+    assert (sampling.penalties.repeat, drafter, longest, thinking) == (1.1, "lookup", 40, "low")
+    assert unset == frozenset()
+    assert ask.settings == chat.settings
+    assert (chat.settings.dtype, chat.settings.context) == ("float32", 512)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("option", "left"), [("--repeat-penalty=1", "repeat"), ("--temperature=0", "temperature")]
+)
+def test_off_is_not_the_models_own(command, home, option, left):
+    *_, unset = asked(given(command, home, option))
+    assert left not in unset
+
+
+@BOTH
+def test_a_drafter_that_does_not_exist(command, home):
+    with pytest.raises(UnknownDrafter):
+        given(command, home, "--draft", "magic")
