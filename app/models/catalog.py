@@ -12,11 +12,14 @@ from typing import Any
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
 from app.model_names import meant
+from app.models.catalog_rows import catalog_rows, row_shape
 from app.models.hub.pasted import Pasted, pasted
 from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for
+from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
+from engine.hardware.layers import completed
 from engine.hardware.shape import ModelShape
 from engine.models.gguf.layers import first_layers
 from engine.request import ModelSpec
@@ -62,33 +65,24 @@ def recorded_models(models_folder: Path) -> Iterator[tuple[Path, ModelRecord]]:
 
 
 PACKAGE = Path(__file__).resolve().parents[1]
-FIELDS = {
-    "name": str,
-    "description": str,
-    "folder": str,
-    "licence": str,
-    "draft": str,
-    "exit_layer": int,
-    "acceptance_head": str,
-    "dtype": str,
-    "visible": bool,
-    "package": str,
-    "repo": str,
-    "revision": str,
-    "files": list,
-    "other_files": list,
-    "size": int,
-    "parameters": int,
-    "context": int,
-    "shape": dict,
-    "all_round": bool,
-    "gated": bool,
-    "mode": str,
-    "why": str,
-}
-REQUIRED = ("name", "description", "licence")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 LAYERS = re.compile(r"layers:(\d+)")  # a draft: the first N layers of a GGUF file
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDraft:
+    """A draft that was trained for one model alone; without ``repo`` it is in the model's own files."""
+
+    kind: str
+    repo: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a drafter here that reads it."""
+        return self.kind.lower() in DRAFTERS
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.repo or 'in its own files'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +107,7 @@ class CatalogEntry:
     parameters: int | None = None
     context: int | None = None  # tokens that the model was made for
     shape: ModelShape | None = None  # known before it is here; None for other families
+    drafts: tuple[PublishedDraft, ...] = ()  # trained for it, whether used here or not
     all_round: bool = False  # an assistant for everything
     gated: bool = False  # the hub asks for an account that accepted the terms
     mode: str | None = None  # the drafter that suits it
@@ -122,6 +117,12 @@ class CatalogEntry:
     def gguf(self) -> bool:
         """Whether this is one quantised file and not a folder of safetensors."""
         return any(name.endswith(".gguf") for name in self.files)
+
+    @property
+    def unused_drafts(self) -> str:
+        """Names the published drafts that no drafter here reads, in one sentence; empty without any."""
+        names = ", ".join(str(draft) for draft in self.drafts if not draft.usable)
+        return f"Published for it and not used here so far: {names}." if names else ""
 
 
 def load_catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
@@ -135,9 +136,7 @@ def load_catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
 
 def read_catalog(file: Path, roots: Sequence[Path]) -> tuple[CatalogEntry, ...]:
     """The entries of ``file``; a folder is looked for under each of ``roots`` in turn."""
-    rows = _rows(file)
-    for number, row in enumerate(rows, start=1):
-        _check_row(f"{file.name}, entry {number}", row)
+    rows = catalog_rows(file)
     entries = tuple(_entry(row, roots) for row in rows)
     _check_names(file, entries)
     return entries
@@ -255,58 +254,6 @@ def _with_recorded(
     )
 
 
-def _rows(file: Path) -> list[Any]:
-    import yaml  # here, because most commands never read the catalogue
-
-    # libyaml takes a hundredth of a second, Python a tenth, and every list of models waits for it
-    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-    try:
-        content = yaml.load(file.read_text(encoding="utf-8"), loader)  # noqa: S506 - both are safe
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the catalogue {file} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise SettingsError(f"the catalogue {file} is not YAML: {error}") from error
-    rows = content.get("models") if isinstance(content, dict) else None
-    if not isinstance(rows, list) or not rows:
-        raise SettingsError(f"the catalogue {file} needs a list named 'models'")
-    return rows
-
-
-def _check_row(place: str, row: object) -> None:
-    if not isinstance(row, dict):
-        raise SettingsError(f"{place}: expected fields, found {row!r}")
-    if missing := [field for field in REQUIRED if field not in row]:
-        raise SettingsError(f"{place}: missing {', '.join(missing)}")
-    if not {"folder", "repo", "package"} & set(row):
-        raise SettingsError(f"{place}: missing folder, repo or package")
-    for field, value in row.items():
-        if field not in FIELDS:
-            raise SettingsError(f"{place}: unknown field {field!r}; known: {', '.join(FIELDS)}")
-        # type(), since True is an int for isinstance
-        if type(value) is not FIELDS[field]:
-            raise SettingsError(
-                f"{place}: {field} must be a {FIELDS[field].__name__}, not {value!r}"
-            )
-    _check_files_and_shape(place, row)
-
-
-def _check_files_and_shape(place: str, row: dict[str, Any]) -> None:
-    for field in ("files", "other_files"):
-        if not all(isinstance(name, str) for name in row.get(field, ())):
-            raise SettingsError(f"{place}: {field} must be names, not {row[field]!r}")
-    if "shape" not in row:
-        return
-    if "context" not in row:
-        raise SettingsError(f"{place}: a shape needs a context")
-    try:
-        ModelShape(**row["shape"], context=row["context"])
-    except TypeError as error:
-        raise SettingsError(f"{place}: shape: {error}") from error
-    for field, value in row["shape"].items():
-        if not isinstance(value, int) or value < 0:
-            raise SettingsError(f"{place}: shape: {field} must be a count, not {value!r}")
-
-
 def _entry(row: dict[str, Any], roots: Sequence[Path]) -> CatalogEntry:
     found: dict[str, Any] = {}
     # What is downloaded lies under its name, in the last root and in no other.
@@ -317,7 +264,9 @@ def _entry(row: dict[str, Any], roots: Sequence[Path]) -> CatalogEntry:
     if "package" in row:
         found["folder"] = packaged(row["package"])
     if "shape" in row:
-        found["shape"] = ModelShape(**row["shape"], context=row["context"])
+        found["shape"] = completed(row_shape(row))
+    row.pop("kinds", None)
+    found["drafts"] = tuple(PublishedDraft(**draft) for draft in row.get("drafts", ()))
     names = {field: tuple(row.get(field, ())) for field in ("files", "other_files")}
     return CatalogEntry(**{**row, **found, **names})
 

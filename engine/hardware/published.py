@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from engine.hardware.checkpoint_sizes import Size, Stored
 from engine.hardware.footprint import Footprint, llama_footprint, torch_footprint
+from engine.hardware.layers import SMALL, layer_weights, own_embeddings
 from engine.hardware.plan import Candidates
 from engine.hardware.profile import GIB, HardwareProfile, imagined
 from engine.hardware.shape import ModelShape
@@ -85,30 +86,20 @@ def weights(shape: ModelShape, form: str) -> Stored:
     bits = _q4_bits if form == Q4 else _fp16_bits
     edge = shape.vocab * shape.hidden
     tied_bits = _Q6_BITS if form == Q4 and shape.tied else _Q4_BITS
-    embedding = _size(edge, tied_bits if form == Q4 else 16.0)
+    embedding = _size(edge + own_embeddings(shape), tied_bits if form == Q4 else 16.0)
     head = Size() if shape.tied else _size(edge, _Q6_BITS if form == Q4 else 16.0)
     layers = tuple(_layer(shape, index, bits) for index in range(shape.layers))
     return Stored(layers, embedding, head, _size(shape.hidden, _norm(form)))
 
 
 def _layer(shape: ModelShape, index: int, bits: Callable[[ModelShape, int, str], float]) -> Size:
-    narrow = shape.hidden * shape.kv_heads * shape.head_dim
-    expert = shape.hidden * shape.feed_forward * max(1, shape.experts)
-    maps = {
-        "attention": shape.attention - narrow,
-        "value": narrow,
-        "gate and up": 2 * expert,
-        "down": expert,
-        "norms": 2 * shape.hidden,
-        "router": shape.hidden * shape.experts,
-    }
-    sizes = (_size(count, bits(shape, index, name)) for name, count in maps.items())
-    return sum(sizes, Size())
+    parts = layer_weights(shape, index).items()
+    return sum((_size(count, bits(shape, index, name)) for name, count in parts), Size())
 
 
 def _q4_bits(shape: ModelShape, index: int, name: str) -> float:
     """Q4_K_M: half of the value and down maps, those at both ends first, are kept in Q6_K."""
-    if name in {"norms", "router"}:
+    if name in SMALL:
         return _NORM_BITS
     eighth = shape.layers // 8
     outer = index < eighth or index >= 7 * shape.layers // 8 or (index - eighth) % 3 == 2

@@ -11,6 +11,31 @@ _TRUE_WINDOW = "use_sliding_window"
 
 
 @dataclass(frozen=True, slots=True)
+class LayerKinds:
+    """How layers differ from one another, for a plan before a download; 0 is as in any transformer."""
+
+    full: int = 0  # layers that see every token, evenly spread; 0: all of them
+    window: int = 0  # tokens that the other layers see; 0: these keep a running state
+    full_kv_heads: int = 0  # of layers that see every token
+    full_head_dim: int = 0
+    one_map: bool = False  # such layers take their keys as values
+    shared: int = 0  # last layers, which read the caches of earlier ones
+    shared_feed_forward: int = 0
+    gate: bool = False  # on what each query head reads
+    taps: int = 0  # inputs that the convolution of a running state sees
+    sums: int = 0  # heads of its sum over all tokens; 0: the convolution is all of it
+    sum_keys: int = 0  # heads of keys in that sum
+    sum_dim: int = 0  # width of a head
+    used: int = 0  # experts that a token goes through
+    beside: int = 0  # width of a feed-forward that every token takes beside its experts
+    dense: int = 0  # first layers, which have no experts
+    dense_feed_forward: int = 0
+    per_layer: int = 0  # width of an embedding of each layer's own
+    bias: bool = False  # on every map
+    drafting: int = 0  # layers in the file that only draft
+
+
+@dataclass(frozen=True, slots=True)
 class ModelShape:
     """Widths and counts of one model; a dense model has no experts."""
 
@@ -22,8 +47,12 @@ class ModelShape:
     feed_forward: int  # of one expert, where there are experts
     vocab: int
     context: int  # longest that it was made for
+    kinds: LayerKinds | None = None  # of the catalogue; None: all layers are alike
     tied: bool = False  # the head is the embedding
     experts: int = 0
+    cached: int | None = None  # numbers that a token leaves in all caches, where layers differ
+    state: int = 0  # bytes of a conversation's running state; 0: no layer keeps one
+    rollback: int = 0  # rows behind which that state is kept, too
 
     @property
     def dense(self) -> bool:
@@ -33,12 +62,9 @@ class ModelShape:
     @property
     def kv_values(self) -> int:
         """Numbers that one token leaves in the caches of all layers."""
+        if self.cached is not None:
+            return self.cached
         return 2 * self.layers * self.kv_heads * self.head_dim
-
-    @property
-    def attention(self) -> int:
-        """Weights of one layer's four attention maps."""
-        return self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
 
 
 def shape_of(config: Mapping[str, Any], place: str) -> ModelShape:

@@ -9,18 +9,21 @@ from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.staging import RESERVE
 from app.placement.plans import FORMS, usable
 from engine.errors import EngineError
-from engine.hardware.candidates import USEFUL
+from engine.hardware.candidates import SCORED_ROWS, USEFUL
 from engine.hardware.checkpoint_sizes import Size, Stored
 from engine.hardware.footprint import LLAMA_CPP, Footprint, llama_footprint, torch_footprint
+from engine.hardware.layers import drafting_weights, idle_weights
 from engine.hardware.plan import Candidates, Plan, Refusal, Stage, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile
 from engine.hardware.published import FP16, weights
 from engine.hardware.reasons import gib
 from engine.hardware.shape import ModelShape
+from engine.models.gguf.obstacle import obstacle
 
 WHOLE = frozenset({Stage.DEVICE, Stage.RAM})  # every weight in one memory
-MOST_TAKEN = 0.75  # of the memory that is free, by a model that is recommended
+# Of the memory that is free, by a model that is recommended: other programs need RAM more than a GPU.
+MOST_TAKEN = {Tier.RAM: 0.75, Tier.DEVICE: 0.9}
 READABLE = 5.0  # tokens per second before drafting: what people read
 USUAL_RATE = 20e9  # bytes/s of RAM where nothing was measured: one channel of DDR4
 USUAL_GPU_RATE = 200e9
@@ -82,27 +85,37 @@ class Fit(Offer):
         return self.size + RESERVE <= self.room
 
 
-def fits(catalog: Sequence[CatalogEntry], profile: HardwareProfile) -> tuple[Fit, ...]:
-    """Every model that can be downloaded and is not here, on this machine, in catalogue order."""
+def fits(
+    catalog: Sequence[CatalogEntry], profile: HardwareProfile, *, elsewhere: bool = False
+) -> tuple[Fit, ...]:
+    """Every model that can be downloaded and is not here, on that machine, in catalogue order.
+
+    A machine ``elsewhere`` has software that uses its GPU.
+    """
     entries = {entry.name: entry for entry in catalog}
     wanted = (entry for entry in catalog if entry.repo is not None and entry.folder is None)
-    return tuple(_fit(entry, entries, profile) for entry in wanted)
+    return tuple(_fit(entry, entries, profile, elsewhere=elsewhere) for entry in wanted)
 
 
 def best(offered: Sequence[Fit]) -> Fit | None:
     """The largest all-round model that lies in one memory and is fast enough to read along.
 
-    Of two with as many weights, the smaller file; None where nothing fits.
+    One with room for a useful conversation comes before a larger one; of two with as many weights, the
+    smaller file; None where nothing fits.
     """
     good = [fit for fit in offered if fit.entry.all_round and not fit.entry.gated and _good(fit)]
-    return max(good, key=lambda fit: (fit.entry.parameters or 0, -fit.size), default=None)
+    return max(
+        good, key=lambda fit: (_useful(fit), fit.entry.parameters or 0, -fit.size), default=None
+    )
 
 
 def shape_forms(name: str, shape: ModelShape, gguf_size: int | None) -> tuple[Footprint, ...]:
     """The forms of a model by its shape alone; ``gguf_size`` is that of its one file, if it is one."""
     held = weights(shape, FP16)
     if gguf_size is not None:
-        return (llama_footprint(name, shape, _scaled(held, gguf_size), "as in the file"),)
+        loaded, stored = held.total.elements, held.total.elements + drafting_weights(shape)
+        file = _scaled(held, gguf_size * loaded // stored)
+        return (llama_footprint(name, shape, file, "as in the file"),)
     return tuple(torch_footprint(name, shape, held, dtype, device) for dtype, device in FORMS)
 
 
@@ -111,15 +124,15 @@ def by_shape(entry: CatalogEntry, draft: CatalogEntry | None) -> Candidates:
     return Candidates(entry.name, _forms(entry), _forms(draft), entry.exit_layer)
 
 
-def planned(model: Candidates, profile: HardwareProfile) -> Found:
-    """The planner's answer on this machine as the model's backend sees it."""
+def planned(model: Candidates, profile: HardwareProfile, *, elsewhere: bool = False) -> Found:
+    """The planner's answer on that machine as the model's backend sees it."""
     backend = model.forms[0].backend
     if backend == LLAMA_CPP and find_spec("llama_cpp") is None:
         return Unplanned(
             fits=False, sentence="GGUF files need llama-cpp-python, which is not installed here."
         )
     try:
-        return plan(usable(profile, backend), model)
+        return plan(profile if elsewhere else usable(profile, backend), model)
     except EngineError as error:
         return Unplanned(fits=False, sentence=str(error))
 
@@ -133,16 +146,33 @@ def by_size(size: int, profile: HardwareProfile) -> Unplanned:
     )
 
 
-def _fit(entry: CatalogEntry, entries: Mapping[str, CatalogEntry], profile: HardwareProfile) -> Fit:
+def _fit(
+    entry: CatalogEntry,
+    entries: Mapping[str, CatalogEntry],
+    profile: HardwareProfile,
+    *,
+    elsewhere: bool,
+) -> Fit:
     draft = entries.get(entry.draft or "")
     missing = draft if draft is not None and draft.folder is None else None
     size = (entry.size or 0) + ((missing.size or 0) if missing else 0)
     if entry.shape is None:
         return Fit(size, by_size(entry.size or 0, profile), entry, missing, profile.disk_free)
     model = by_shape(entry, draft)
-    found = planned(model, profile)
+    reason = refusal(entry)
+    refused = Unplanned(fits=False, sentence=f"{reason}.") if reason else None
+    found = refused or planned(model, profile, elsewhere=elsewhere)
     rate = _rate(found, model, profile) if isinstance(found, Plan) else None
+    rate = rate and rate / read_share(entry.shape)
     return Fit(size, found, entry, missing, profile.disk_free, rate)
+
+
+def refusal(entry: CatalogEntry) -> str:
+    """What loading would say of the file, known from its shape; empty where it loads."""
+    state = entry.shape.state if entry.shape and entry.gguf else 0
+    reason = obstacle(causal=True, keeps_state=bool(state))
+    size = gib(entry.size or 0)
+    return f"{entry.name}, {size}, does not run here so far: {reason}" if reason else ""
 
 
 def _forms(entry: CatalogEntry | None) -> tuple[Footprint, ...]:
@@ -162,8 +192,13 @@ def _scaled(held: Stored, size: int) -> Stored:
     return Stored(layers, share(held.embedding), share(held.head), share(held.rest))
 
 
+def read_share(shape: ModelShape) -> float:
+    """Of all weights, what one token reads: not the experts that it passes by."""
+    return 1 - idle_weights(shape) / weights(shape, FP16).total.elements
+
+
 def _rate(found: Plan, model: Candidates, profile: HardwareProfile) -> float | None:
-    """A token reads every weight once; nothing is promised for weights on their way."""
+    """If a token read every weight once; nothing is promised for weights on their way."""
     if found.stage not in WHOLE:
         return None
     on_gpu = found.stage is Stage.DEVICE
@@ -187,16 +222,22 @@ def _good(fit: Fit) -> bool:
     if not _leaves_room(fit.planned):
         return False
     usual = USUAL_GPU_RATE if fit.planned.stage is Stage.DEVICE else USUAL_RATE
-    return (fit.rate or usual / max(1, fit.entry.size or 1)) >= READABLE
+    read = (fit.entry.size or 1) * (read_share(fit.entry.shape) if fit.entry.shape else 1)
+    return (fit.rate or usual / max(1, read)) >= READABLE
+
+
+def _useful(fit: Fit) -> bool:
+    context = fit.planned.context if fit.planned else 0
+    return context >= min(USEFUL - SCORED_ROWS, fit.entry.context or USEFUL)
 
 
 def _leaves_room(found: Plan) -> bool:
-    """Whether a useful conversation leaves a quarter of the memory to other programs."""
+    """Whether a useful conversation leaves other programs their share of the memory."""
     home = Tier.DEVICE if found.stage is Stage.DEVICE else Tier.RAM
     share = min(1.0, USEFUL / (found.context * found.batch))
     needs = (need for need in found.needs if need.tier == home)
     taken = sum(n.bytes * share if n.what == "keys and values" else n.bytes for n in needs)
-    return taken <= MOST_TAKEN * dict(found.room)[home]
+    return taken <= MOST_TAKEN[home] * dict(found.room)[home]
 
 
 def no_room(fit: Fit) -> str:

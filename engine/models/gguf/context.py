@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
 from engine.models.gguf.library import Library, llama_library
+from engine.models.gguf.obstacle import obstacle
 from engine.platform.cores import usable_threads
 from engine.platform.instructions import multiplies_bfloat16
 from engine.platform.zero_pages import unmap_read, zeros_given_back
@@ -338,11 +339,10 @@ def _load_model(library: Library, spec: ModelSpec) -> object:
         raise ModelUnusable(
             f"{spec.folder} cannot be loaded{library.last_error()}; get the file again"
         )
-    if api.llama_model_has_encoder(model) or api.llama_model_is_diffusion(model):
-        obstacle = "it is no causal language model"
-    elif api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model):
-        obstacle = "its recurrent layers cannot forget a refused draft"
-    else:
+    causal = not (api.llama_model_has_encoder(model) or api.llama_model_is_diffusion(model))
+    recurrent = api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model)
+    reason = obstacle(causal=causal, keeps_state=recurrent)
+    if not reason:
         return model
     api.llama_model_free(model)
-    raise ModelUnusable(f"{spec.folder} cannot be run: {obstacle}; choose another model")
+    raise ModelUnusable(f"{spec.folder} cannot be run: {reason}; choose another model")

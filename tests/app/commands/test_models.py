@@ -213,10 +213,10 @@ def read_terminal(leader: int) -> bytes:
 def test_search_shows_the_catalogue_first_and_then_the_hub(models, stand_in):
     stand_in.rows = [{"id": "org/qwen-small", "tags": ["safetensors", "license:mit"], "downloads": 7,
                       "gated": "auto", "safetensors": {"parameters": {"BF16": 500_000}}}]  # fmt: skip
-    code, out, _ = models("search", "QWEN3", "8b")
+    code, out, _ = models("search", "QWEN3", "14b")
     lines = out.splitlines()
     assert code == 0
-    assert [line.split()[0] for line in lines] == ["qwen3-8b", "qwen3-8b-q4", "org/qwen-small"]
+    assert [line.split()[0] for line in lines] == ["qwen3-14b", "qwen3-14b-q4", "org/qwen-small"]
     assert "976.6 KiB  7 downloads (mit, gated)" in lines[-1]
     stand_in.rows = []
     assert "has no text model that matches 'zzz'" in models("search", "zzz")[2]

@@ -260,7 +260,7 @@ def test_filter_search_and_the_best_for_this_computer(page, world):
 
 
 def test_a_list_drawn_again_keeps_what_was_unfolded_and_the_keyboards_place(page, world):
-    got, kept = "smollm2-135m-instruct", "tinyllama-1.1b-chat"
+    got, kept = "smollm2-135m-instruct", "smollm3-3b"
     listed = "#models-list [data-row='{}']".format
     page.get_by_label("Search models").fill("l")
     shown = page.locator("#models-list li[data-row]:visible")

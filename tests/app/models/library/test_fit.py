@@ -7,9 +7,12 @@ import pytest
 from app.models.catalog import CatalogEntry, load_catalog
 from app.models.library.fit import READABLE, best, fits, shape_forms
 from app.settings import Settings
+from engine.hardware.candidates import SCORED_ROWS, USEFUL
+from engine.hardware.layers import drafting_weights
 from engine.hardware.plan import Plan, Stage
 from engine.hardware.profile import GIB, HardwareProfile, Rates, imagined
 from engine.hardware.published import FP16, weights
+from engine.models.gguf.obstacle import obstacle
 
 
 def machine(ram: int, disk: int = 1000) -> HardwareProfile:
@@ -32,17 +35,50 @@ def test_a_shape_counts_the_weights_that_the_catalogue_names(catalog):
     shaped = [entry for entry in catalog if entry.shape is not None]
     assert len(shaped) >= 35
     for entry in shaped:
-        counted = weights(entry.shape, FP16).total.elements
+        counted = weights(entry.shape, FP16).total.elements + drafting_weights(entry.shape)
         assert counted == pytest.approx(entry.parameters, rel=1e-4), (
             entry.name
         )  # biases, small norms
 
 
-def test_a_quantised_form_weighs_what_its_file_does(catalog):
+def test_a_quantised_form_weighs_what_of_its_file_is_loaded(catalog):
     for entry in catalog:
         if entry.gguf:
             (form,) = shape_forms(entry.name, entry.shape, entry.size)
-            assert form.weights == pytest.approx(entry.size, abs=200)
+            drafting = drafting_weights(entry.shape) / entry.parameters
+            assert form.weights == pytest.approx(entry.size * (1 - drafting), rel=1e-4, abs=200)
+            assert form.dense == (entry.shape.experts == 0)
+
+
+def test_a_running_state_is_as_large_as_llama_cpp_reports_it_and_does_not_grow(catalog):
+    """MiB of one conversation; 62.81 and 149.62 are in its logs."""
+    known = {
+        "qwen3.5-0.8b-q4": 19.27, "qwen3.5-2b-q4": 19.27, "qwen3.5-4b-q4": 50.25,
+        "qwen3.5-9b-q4": 50.25, "qwen3.8-27b-q4": 149.62, "qwen3.6-35b-a3b-q4": 62.81,
+        "qwen3-8b-q4": 0, "gemma-4-12b-q4": 0, "gpt-oss-20b": 0,
+    }  # fmt: skip
+    entries = {entry.name: entry for entry in catalog}
+    for name, size in known.items():
+        shape = entries[name].shape
+        assert shape.state / 2**20 == pytest.approx(size, abs=0.005), name
+        (form,) = shape_forms(name, shape, entries[name].size)
+        short, long = form.cache(8192 - 128, 0, 1), form.cache(16384 - 128, 0, 1)
+        assert long - short == 8192 * 2 * shape.kv_values
+        assert short - 8192 * 2 * shape.kv_values >= shape.state
+
+
+def test_a_layer_that_reads_anothers_cache_has_none(catalog):
+    """Numbers of one token by the configurations: layers with a cache of their own, heads, width."""
+    entries = {entry.name: entry for entry in catalog}
+    for name, layers in {
+        "gemma-4-e2b-q4": [(12, 1, 256), (3, 1, 512)],
+        "gemma-4-e4b-q4": [(20, 2, 256), (4, 2, 512)],
+        "gemma-4-31b-q4": [(50, 16, 256), (10, 4, 512)],
+        "qwen3.5-9b-q4": [(8, 4, 256)],
+        "gpt-oss-20b": [(24, 8, 64)],
+    }.items():
+        cached = sum(2 * count * heads * width for count, heads, width in layers)
+        assert entries[name].shape.kv_values == cached, name
 
 
 # --- on a machine ---------------------------------------------------------------------------------
@@ -63,7 +99,7 @@ def test_more_memory_never_takes_a_model_away(catalog):
         whole = {fit.entry.name for fit in fits(catalog, machine(ram)) if fit.whole}
         assert before <= whole
         before = whole
-    assert "llama-3.3-70b-instruct" in before
+    assert "llama-3.3-70b-instruct-q4" in before
 
 
 def test_the_draft_is_planned_and_counted_until_it_is_here(catalog, tmp_path):
@@ -99,6 +135,24 @@ def test_speed_is_given_only_where_it_was_measured(catalog):
     assert rate == pytest.approx(40e9 / 639_446_688, rel=1e-3)
 
 
+def test_experts_that_a_token_passes_by_cost_no_time(catalog):
+    known = replace(machine(64), rates=Rates(memory=40e9))
+    rates = {fit.entry.name: fit.rate for fit in fits(catalog, known)}
+    for name, active in (("gpt-oss-20b", 3.6e9), ("gemma-4-26b-a4b-q4", 3.8e9)):
+        (entry,) = (entry for entry in catalog if entry.name == name)
+        read = entry.size * active / entry.parameters
+        assert rates[name] == pytest.approx(40e9 / read, rel=0.2), name
+
+
+def test_what_loading_refuses_is_refused_before_the_download_in_the_same_words(catalog):
+    for fit in fits(catalog, machine(512)):
+        state = fit.entry.gguf and fit.entry.shape.state
+        reason = obstacle(causal=True, keeps_state=bool(state))
+        assert fit.runs == (not reason), fit.entry.name
+        assert reason in fit.where
+    assert obstacle(causal=False, keeps_state=False)
+
+
 def test_without_llama_cpp_no_gguf_is_offered(catalog, monkeypatch):
     monkeypatch.setattr("app.models.library.fit.find_spec", lambda name: None)
     offered = fits(catalog, machine(64))
@@ -132,3 +186,31 @@ def test_a_slow_memory_gets_a_smaller_model_and_a_full_disk_none(catalog):
     )
     assert slow.entry.parameters < fast.entry.parameters
     assert best(fits(catalog, machine(64, disk=0))) is None
+
+
+# What people choose for such a machine at the end of 2026: billions of parameters, and families.
+USUAL = {
+    (0, 8): ((2, 5), {"qwen3", "qwen3.5", "gemma", "smollm3", "minicpm5"}),
+    (0, 16): ((4, 10), {"qwen3", "qwen3.5", "gemma"}),
+    (0, 32): ((20, 36), {"qwen3.6", "gemma", "gpt"}),
+    (8, 16): ((7, 10), {"qwen3", "qwen3.5", "gemma"}),
+    (16, 32): ((11, 22), {"qwen3", "gemma", "gpt"}),
+    (24, 64): ((25, 36), {"qwen3.6", "qwen3.8", "gemma"}),
+}
+
+
+@pytest.mark.parametrize("states", ["as loaded", "with running states"])
+@pytest.mark.parametrize("sizes", USUAL, ids=str)
+def test_the_best_is_what_a_person_of_late_2026_would_choose(catalog, monkeypatch, sizes, states):
+    monkeypatch.setattr("app.placement.plans.llama_for_cuda", lambda: True)
+    monkeypatch.setattr("app.placement.plans.torch_for_cuda", lambda: True)
+    if states == "with running states":
+        monkeypatch.setattr("app.models.library.fit.obstacle", lambda **_: "")
+    gpu, ram = sizes
+    known = replace(imagined(gpu * GIB, ram * GIB), disk_free=1000 * GIB)
+    chosen = best(fits(catalog, known))
+    (least, most), families = USUAL[sizes]
+    assert least < chosen.entry.parameters / 1e9 < most, chosen.entry.name
+    assert chosen.entry.name.partition("-")[0] in families
+    assert chosen.planned.stage is (Stage.DEVICE if gpu else Stage.RAM)
+    assert chosen.planned.context >= USEFUL - SCORED_ROWS

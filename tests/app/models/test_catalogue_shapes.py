@@ -1,0 +1,114 @@
+"""Shapes of the catalogue against the model code of transformers, built without any memory."""
+
+import pytest
+import torch
+
+from app.models.catalog import find_entry, load_catalog
+from app.settings import Settings
+from engine.hardware.layers import drafting_weights
+from engine.hardware.published import FP16, weights
+from engine.hardware.shape import ModelShape
+
+pytest.importorskip("transformers")
+
+
+def common(shape: ModelShape) -> dict:
+    return {
+        "hidden_size": shape.hidden, "num_hidden_layers": shape.layers, "vocab_size": shape.vocab,
+        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
+        "intermediate_size": shape.feed_forward, "tie_word_embeddings": shape.tied,
+    }  # fmt: skip
+
+
+def kinds_of_layers(shape: ModelShape, others: str) -> list[str]:
+    full = shape.kinds.full
+    evenly = [
+        (i + 1) * full // shape.layers > i * full // shape.layers for i in range(shape.layers)
+    ]
+    return ["full_attention" if sees_all else others for sees_all in evenly]
+
+
+def gated_delta(shape: ModelShape):
+    from transformers import Qwen3_5MoeTextConfig, Qwen3_5TextConfig
+
+    kinds = shape.kinds
+    own = {
+        "head_dim": shape.head_dim, "layer_types": kinds_of_layers(shape, "linear_attention"),
+        "linear_conv_kernel_dim": kinds.taps, "linear_num_value_heads": kinds.sums,
+        "linear_num_key_heads": kinds.sum_keys, "linear_value_head_dim": kinds.sum_dim,
+        "linear_key_head_dim": kinds.sum_dim,
+    }  # fmt: skip
+    if not shape.experts:
+        return Qwen3_5TextConfig(**common(shape), **own)
+    experts = {
+        "num_experts": shape.experts, "moe_intermediate_size": shape.feed_forward,
+        "shared_expert_intermediate_size": kinds.beside, "num_experts_per_tok": kinds.used,
+    }  # fmt: skip
+    wide = {key: value for key, value in common(shape).items() if key != "intermediate_size"}
+    return Qwen3_5MoeTextConfig(**wide, **own, **experts)
+
+
+def windowed(shape: ModelShape):
+    from transformers import Gemma4TextConfig
+
+    kinds = shape.kinds
+    own = {
+        "head_dim": shape.head_dim, "sliding_window": kinds.window,
+        "layer_types": kinds_of_layers(shape, "sliding_attention"),
+        "global_head_dim": kinds.full_head_dim, "attention_k_eq_v": kinds.one_map,
+        "num_global_key_value_heads": kinds.full_kv_heads or None,
+        "num_kv_shared_layers": kinds.shared, "use_double_wide_mlp": bool(kinds.shared_feed_forward),
+        "hidden_size_per_layer_input": kinds.per_layer, "enable_moe_block": bool(shape.experts),
+    }  # fmt: skip
+    if shape.experts:
+        own |= {
+            "num_experts": shape.experts, "top_k_experts": kinds.used,
+            "moe_intermediate_size": shape.feed_forward, "intermediate_size": kinds.beside,
+        }  # fmt: skip
+    return Gemma4TextConfig(**(common(shape) | own))
+
+
+def convolved(shape: ModelShape):
+    from transformers import Lfm2Config, Lfm2MoeConfig
+
+    kinds = shape.kinds
+    own = {"layer_types": kinds_of_layers(shape, "conv"), "conv_L_cache": kinds.taps}
+    if not shape.experts:
+        return Lfm2Config(**common(shape), **own, block_auto_adjust_ff_dim=False)
+    own |= {
+        "num_experts": shape.experts, "num_experts_per_tok": kinds.used,
+        "moe_intermediate_size": shape.feed_forward, "num_dense_layers": kinds.dense,
+        "intermediate_size": kinds.dense_feed_forward,
+    }  # fmt: skip
+    return Lfm2MoeConfig(**(common(shape) | own))
+
+
+def biased(shape: ModelShape):
+    from transformers import GptOssConfig
+
+    own = {
+        "head_dim": shape.head_dim, "num_local_experts": shape.experts,
+        "sliding_window": shape.kinds.window, "num_experts_per_tok": shape.kinds.used,
+    }  # fmt: skip
+    return GptOssConfig(**common(shape), **own)
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("qwen3.5-0.8b-q4", gated_delta), ("qwen3.5-9b-q4", gated_delta),
+        ("qwen3.8-27b-q4", gated_delta), ("qwen3.6-35b-a3b-q4", gated_delta),
+        ("gemma-4-e2b-q4", windowed), ("gemma-4-e4b-q4", windowed), ("gemma-4-12b-q4", windowed),
+        ("gemma-4-26b-a4b-q4", windowed), ("lfm2.5-1.2b-q4", convolved),
+        ("lfm2.5-2.6b-q4", convolved), ("lfm2.5-8b-a1b-q4", convolved), ("gpt-oss-20b", biased),
+    ],
+)  # fmt: skip
+def test_a_shape_weighs_what_transformers_builds_of_it(tmp_path, name, config):
+    from transformers import AutoModelForCausalLM
+
+    shape = find_entry(load_catalog(Settings(home=tmp_path)), name).shape
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config(shape))
+    built = sum(weight.numel() for weight in model.parameters())
+    assert weights(shape, FP16).total.elements == pytest.approx(built, rel=1e-4)  # small norms
+    assert bool(drafting_weights(shape)) == (name == "qwen3.8-27b-q4")
