@@ -7,7 +7,7 @@ from typing import Any, Literal
 from app.errors import UnknownDrafter
 from engine.drafters import DRAFTERS, describe
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Grammar
+from engine.grammar.grammar import Grammar
 from engine.request import (
     AUTO,
     FinishReason,

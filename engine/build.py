@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.drafters import DRAFTERS
 from engine.engine import Engine
 from engine.errors import ModelUnusable, NumericalError
-from engine.grammar.token_bytes import Speller
+from engine.grammar.vocabulary import Speller
 from engine.hardware.candidates import SCORED_ROWS
 from engine.hardware.footprint import grown_rows
 from engine.hardware.limits import ram

@@ -77,14 +77,15 @@ class Stuck(EngineError):
 
 
 class Ambiguous(InvalidRequest):
-    """A grammar has too many parses of the same text."""
+    """A grammar takes too much work at some place of a text; ``why`` is llguidance's sentence."""
 
     code = "format_ambiguous"
 
-    def __init__(self) -> None:
+    def __init__(self, why: str = "") -> None:
         super().__init__(
-            "the grammar is too ambiguous: avoid nested repetitions and give alternatives different "
-            "first characters, or ask for the format in the prompt and check the answer"
+            f"the grammar is too ambiguous{': ' if why else ''}{why}; avoid nested repetitions and give "
+            "alternatives different first characters, or ask for the format in the prompt and check "
+            "the answer"
         )
 
 

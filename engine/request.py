@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing_extensions import override
 
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.grammar.rules import Grammar
+from engine.grammar.grammar import Grammar
 
 PLAIN, AUTO = "none", "auto"  # drafters that have a part of their own
 SHARED_STATE = "shared"

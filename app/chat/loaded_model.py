@@ -38,7 +38,7 @@ from app.text.reasoning.tags import split_reasoning
 from app.text.tools.call_parser import ToolCallParser
 from app.worker.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
-from engine.grammar.rules import Grammar
+from engine.grammar.grammar import Grammar
 from engine.hardware.footprint import INT8
 from engine.hardware.limits import resident
 from engine.hardware.plan import Plan
@@ -66,8 +66,7 @@ class PreparedRequest:
     @property
     def freed(self) -> tuple[str, ...]:
         """What its schemas limit and its grammar does not, in words."""
-        found: tuple[str, ...] = getattr(self.request.grammar, "freed", ())
-        return found
+        return self.request.grammar.freed if self.request.grammar else ()
 
     @property
     def prompt_tokens(self) -> int:

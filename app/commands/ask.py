@@ -19,7 +19,7 @@ from app.text.decoding import decoded
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Grammar
+from engine.grammar.grammar import Grammar
 
 ANY_JSON, GBNF = "json", ".gbnf"
 PIPED = "-"

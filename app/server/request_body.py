@@ -21,7 +21,7 @@ from app.server.text_schemas import Strict, unsupported, valid_unicode, wrong
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Grammar
+from engine.grammar.grammar import Grammar
 from engine.request import AUTO, RANGES, Penalties, SamplingParams
 
 _OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"

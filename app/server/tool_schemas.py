@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from app.request import Tool, ToolCall, ToolUse
 from app.server.text_schemas import Strict, Text, wrong
-from app.text.formats.json_schema import LARGEST, schema_rules
+from app.text.formats.json_schema import LARGEST, held_schema
 from app.text.tools.values import other_kinds
 from engine.errors import InvalidRequest
 
@@ -163,7 +163,7 @@ def _check_strict(tool: Tool) -> None:
     """A strict schema must be one that a grammar can enforce."""
     if tool.strict:
         try:
-            schema_rules(dict(tool.parameters))
+            held_schema(dict(tool.parameters))
         except InvalidRequest as error:
             raise wrong(
                 f"{error}; or send the tool {tool.name!r} without strict", "tools"

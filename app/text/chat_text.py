@@ -23,7 +23,7 @@ from app.text.tools.prompt_fallback import tools_in_words
 from app.text.tools.template_inspection import deduced
 from app.text.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Grammar
+from engine.grammar.grammar import Grammar
 from engine.models.gguf.header import read_header
 from engine.speculation.common_prefix import common_prefix
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
+import numpy as np
 from typing_extensions import override
 
-from engine.grammar.states import DEAD
+from engine.grammar.vocabulary import BYTES
 from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources, StopRule
 from engine.speculation.grammar_mask import GrammarMatcher
 from engine.speculation.tree import DraftTree, single
@@ -21,8 +22,10 @@ LONGEST = 64  # bytes that are looked ahead
 BEFORE = 2  # tokens before the draft that may change how it is spelled
 FORGETTING = 0.98  # weight of the past per offer
 FIRST = ((0.7, 1.0), (1.7, 2.0))  # (kept, judged) before any was: first tokens, and later ones
-SPACES = b" \t\n"
-HABITS = {ord(","): b" ", ord(":"): b" "}
+SPACES = b" \t\n\r"
+CLOSES = [*b",}"]  # what may follow a property
+LISTED = 64  # letters that listed names may begin with; any name has more
+HABITS: dict[int | tuple[int, int], bytes] = {ord(","): b" ", ord(":"): b" "}
 
 
 @dataclass
@@ -48,19 +51,21 @@ class Spelled:
 class Foregone:
     """One answer's: what its format lets it say alone."""
 
-    def __init__(self, guide: GrammarMatcher, prompt: int, spelled: Spelled) -> None:
+    def __init__(self, guide: GrammarMatcher, spelled: Spelled) -> None:
         self._guide, self._spelled = guide, spelled
-        self._states, self._words = guide.masks.states, guide.masks.spelling
-        self._start = self._read = prompt
+        self._words = guide.compiled.vocabulary
+        self._state = guide.compiled.byte_start()
+        self._start = self._read = guide.start
+        self._fits = True  # the answer is one that the bytes can follow
         self._offered: Sequence[int] = ()
         self._habits = dict(HABITS)
         self._solid, self._gap = 0, b""  # the last byte that was no space, and the space since
 
     def tokens(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """What has to follow behind ``ids``; none where there is a choice."""
+        """What has to follow ``ids``; none where there is a choice."""
         self._hear(ids[self._read :])
         self._read = len(ids)
-        text, over = self._ahead(self._guide.advance(ids))
+        text, over = self._ahead() if self._fits else (b"", False)
         stops = self._guide.stops
         found = tuple(stops) if over and len(stops) == 1 else ()
         if text:
@@ -74,29 +79,67 @@ class Foregone:
         """What became of the last offer, whoever drafted, and where this answer puts space."""
         if fresh:
             self._spelled.learn(self._offered, fresh)
+        self._fits = self._fits and self._walk(self._words.in_bytes(fresh))
         for token in fresh:
             for byte in self._words.tokens[token]:
                 if byte in SPACES:
                     self._gap += bytes([byte])
                     continue
-                self._habits[self._solid] = self._gap
+                self._habits[self._solid, byte] = self._habits[self._solid] = self._gap
                 self._solid, self._gap = byte, b""
 
-    def _ahead(self, state: int) -> tuple[bytes, bool]:
+    def _ahead(self) -> tuple[bytes, bool]:
         """The text that has to follow, and whether nothing may follow it."""
-        text, solid = bytearray(), self._solid
+        text, solid, steps = bytearray(), self._solid, 0
         free = not self._gap  # space was not written here already
+        over = False
         while len(text) < LONGEST:
-            live = self._states.live(state)
-            firm = bytes(byte for byte in live if byte not in SPACES)
+            live, ends = self._live()
+            firm = [byte for byte in live if byte not in SPACES]
+            if firm == CLOSES and self._names_are_free():
+                firm = CLOSES[1:]
             if len(firm) != 1:
-                return bytes(text), not live
-            gap = self._habits.get(solid, b"") if free and len(live) > 1 else b""
-            if self._states.walk(state, gap + firm) == DEAD:
+                over = ends and not firm
+                break
+            [byte] = firm
+            gap = self._usual(solid, byte) if free and len(live) > 1 else b""
+            if not self._walk([*gap, byte]):
                 gap = b""
-            text += gap + firm
-            state, solid, free = self._states.walk(state, gap + firm), firm[0], True
-        return bytes(text), False
+                self._walk([byte])
+            steps += len(gap) + 1
+            text += gap + (bytes(firm) if byte < BYTES else self._words.marks[byte - BYTES])
+            solid, free = byte, True
+        self._state.rollback(steps)
+        self._fits = not self._state.is_error()
+        return bytes(text), over
+
+    def _names_are_free(self) -> bool:
+        """Whether a comma would lead to a property that no schema lists: few answers have one."""
+        if not self._walk(b',"'):
+            return False
+        free = len(self._live()[0]) > LISTED
+        self._state.rollback(2)
+        return free
+
+    def _usual(self, solid: int, byte: int) -> bytes:
+        """The space that this answer puts between two signs."""
+        return self._habits.get((solid, byte), self._habits.get(solid, b""))
+
+    def _live(self) -> tuple[list[int], bool]:
+        """The next bytes and marks that are allowed, and whether the answer may end."""
+        bits = np.unpackbits(
+            np.frombuffer(self._state.compute_bitmask(), np.uint8), bitorder="little"
+        )
+        found = np.flatnonzero(bits).tolist()
+        ends = bool(found) and found[-1] == BYTES + len(self._words.marks)
+        return found[:-1] if ends else found, ends
+
+    def _walk(self, path: Sequence[int]) -> bool:
+        """Read all of this, or nothing of it."""
+        done = self._state.try_consume_tokens(list(path))
+        if 0 < done < len(path):
+            self._state.rollback(done)
+        return done == len(path)
 
 
 class Format(Drafter):
@@ -131,8 +174,7 @@ class Format(Drafter):
         if context.grammar is None:
             return single(context.ids[-1])
         if context.request not in self._running:
-            foregone = Foregone(context.grammar, context.prompt_length, self._spelled)
-            self._running[context.request] = foregone
+            self._running[context.request] = Foregone(context.grammar, self._spelled)
         tokens = self._running[context.request].tokens(context.ids)
         most = min(budget.depth, budget.nodes, len(tokens))
         many, expected, _ = budget.worth(self._spelled.chances(most))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from engine.errors import NumericalError
-from engine.grammar.token_bytes import Speller
+from engine.grammar.vocabulary import Speller
 from engine.interfaces.target import Target
 from engine.request import ModelFacts, SamplingParams
 from engine.runtime.drafter_pool import DrafterPool

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from torch import Tensor
 
 from engine.errors import InvalidRequest
-from engine.grammar.states import DEAD
 from engine.interfaces.drafter import Context, Outcome
 from engine.interfaces.target import Scores
 from engine.request import FinishReason, GenerationRequest, Logprob, Stats, Tokens
@@ -110,7 +109,7 @@ def matcher_of(grammars: GrammarCache, request: GenerationRequest) -> GrammarMat
     """
     own = request.prompt[: len(request.prompt) - request.begun]
     matcher = grammars.matcher(replace(request, prompt=own))
-    if matcher and request.begun and matcher.advance(request.prompt) == DEAD:
+    if matcher and request.begun and not matcher.advance(request.prompt):
         raise InvalidRequest("the start of the answer does not fit its format; change one of them")
     return matcher
 

@@ -7,58 +7,67 @@ passes exactly where plain decoding could have sampled it, and drafters need not
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cached_property
 from typing import cast
 
+import numpy as np
 import torch
+from llguidance import LLMatcher
 from torch import Tensor
 
-from engine.errors import InvalidRequest, Stuck
-from engine.grammar.rules import Grammar
-from engine.grammar.states import DEAD, States
-from engine.grammar.token_bytes import Speller, Spelling
+from engine.errors import Ambiguous, InvalidRequest, Stuck
+from engine.grammar.grammar import Grammar
+from engine.grammar.vocabulary import Speller, Vocabulary, first_line
 from engine.request import GenerationRequest
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits
 
 KEPT = 8  # compiled grammars; programs send the same few again and again
-KEPT_BYTES = 1 << 24  # cached masks of one grammar
-MOST_STATES = 1 << 14  # of one grammar, 1 KiB each; a larger one is compiled again
+_STUCK = "NoExtensionBias"  # how llguidance names a state that no token of the vocabulary leaves
 
 
-class TokenMasks:
-    """The allowed tokens of each state of one grammar, over one vocabulary."""
+class Compiled:
+    """A grammar over one vocabulary, from which every answer starts."""
 
-    def __init__(self, grammar: Grammar, spelling: Spelling) -> None:
-        self.states, self.spelling = States(grammar), spelling
-        self._kept: OrderedDict[int, Tensor] = OrderedDict()
-        self._most = max(1, KEPT_BYTES // max(1, len(spelling.tokens)))
+    def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
+        """Raises InvalidRequest, also for a grammar that fails before the first token."""
+        self.grammar, self.vocabulary = grammar, vocabulary
+        self.failed = False  # an answer ended with an error: what it left is not used again
+        self._start = vocabulary.matcher(grammar)
+        first = self.start()
+        first.compute_bitmask()
+        if first.is_error() and _STUCK not in first.get_error():
+            raise InvalidRequest(f"the grammar cannot be used: {first_line(first.get_error())}")
 
-    def of(self, state: int) -> Tensor:
-        """Mask [V] of the tokens allowed next; stop tokens are not included."""
-        if state in self._kept:
-            self._kept.move_to_end(state)
-        else:
-            self._kept[state] = torch.from_numpy(self.spelling.allowed(self.states, state))
-            if len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return self._kept[state]
+    def start(self) -> LLMatcher:
+        """A matcher for one answer."""
+        return self._start.deep_copy()
+
+    def byte_start(self) -> LLMatcher:
+        """The same over bytes: see ``Vocabulary.byte_matcher``."""
+        return self._byte_start.deep_copy()
+
+    @cached_property
+    def _byte_start(self) -> LLMatcher:
+        return self.vocabulary.byte_matcher(self.grammar)
 
 
 class GrammarMatcher:
     """The grammar state of one answer."""
 
-    def __init__(self, masks: TokenMasks, stops: frozenset[int], prompt: int) -> None:
-        self.masks, self.stops = masks, stops
-        self._length, self._state = prompt, masks.states.start
+    def __init__(self, compiled: Compiled, stops: frozenset[int], start: int) -> None:
+        """The answer begins after the first ``start`` tokens."""
+        self.compiled, self.stops, self.start = compiled, stops, start
+        self._state, self._length, self._fits = compiled.start(), start, True
 
-    def advance(self, ids: Sequence[int]) -> int:
-        """Read the committed tokens ``ids`` and return the state after them. Raises Ambiguous."""
-        added = ids[self._length :]
-        self.masks.states.grant(len(added))
-        for token in added:
-            self._state = self._next(self._state, token)
+    def advance(self, ids: Sequence[int]) -> bool:
+        """Read the committed tokens ``ids``; whether all of them fit the grammar. Raises Ambiguous."""
+        added = list(ids[self._length :])
         self._length = len(ids)
-        return self._state
+        if added and self._fits:
+            self._fits = self._state.try_consume_tokens(added) == len(added)
+            self._check()
+        return self._fits
 
     def mask(self, tree: DraftTree, logits: Logits, ids: Sequence[int], *, greedy: bool) -> Logits:
         """The logits [N, V] with minus infinity for tokens that the node's path does not allow.
@@ -67,54 +76,75 @@ class GrammarMatcher:
         accepted path are masked, and only if their largest logit is not allowed: the result is the
         same, and most answers need no mask. Raises Stuck or Ambiguous.
         """
-        states = self._node_states(tree, self.advance(ids))
+        if not self.advance(ids):
+            return logits
         if greedy:
-            return self._mask_greedy(tree, logits, states)
+            return self._mask_greedy(tree, logits)
         rows = torch.as_tensor(logits).clone()
-        for row, state in zip(rows, states, strict=True):
-            if state != DEAD:
-                self._mask_row(row, state)
+        self._mask_below(tree, rows, 0)
         return rows
 
-    def _mask_greedy(self, tree: DraftTree, logits: Logits, states: Sequence[int]) -> Logits:
-        tokens, rows, copied = _argmax(logits), torch.as_tensor(logits), False
+    def _mask_below(self, tree: DraftTree, rows: Tensor, node: int) -> None:
+        """Mask a node's row and those below it; rows of impossible paths stay as they are."""
+        self._mask_row(rows[node])
+        for child in tree.children[node]:
+            if self._enter(tree.tokens[child]):
+                self._mask_below(tree, rows, child)
+                self._leave(1)
+
+    def _mask_greedy(self, tree: DraftTree, logits: Logits) -> Logits:
+        tokens, rows, copied, depth = _argmax(logits), torch.as_tensor(logits), False, 0
         node: int | None = 0
         while node is not None:
-            token, state = tokens[node], states[node]
-            if state != DEAD and not self._allows(state, token):
+            token = tokens[node]
+            if not self._allows(token):
                 rows, copied = rows if copied else rows.clone(), True
-                self._mask_row(rows[node], state)
+                self._mask_row(rows[node])
                 token = int(rows[node].argmax())
             node = next((c for c in tree.children[node] if tree.tokens[c] == token), None)
+            if node is not None:
+                if not self._enter(token):  # the answer ends here
+                    break
+                depth += 1
+        self._leave(depth)
         return rows if copied else logits
 
-    def _node_states(self, tree: DraftTree, root: int) -> list[int]:
-        states = [root]
-        for token, parent in zip(tree.tokens[1:], tree.parents[1:], strict=True):
-            states.append(self._next(states[parent], token))
-        return states
-
-    def _next(self, state: int, token: int) -> int:
-        """The state after a token. Nothing may follow a stop token or a token without bytes."""
-        text = self.masks.spelling.tokens[token]
-        if token in self.stops or not text:
-            return DEAD
-        return self.masks.states.walk(state, text)
-
-    def _allows(self, state: int, token: int) -> bool:
+    def _enter(self, token: int) -> bool:
+        """Read one drafted token if it is allowed; nothing may follow a stop token."""
         if token in self.stops:
-            return self.masks.states.accepts(state)
-        return self._next(state, token) != DEAD
+            return False
+        entered = self._state.try_consume_tokens([token]) == 1
+        self._check()
+        return entered
 
-    def _mask_row(self, row: Tensor, state: int) -> None:
+    def _leave(self, tokens: int) -> None:
+        if tokens:
+            self._state.rollback(tokens)
+            self._check()
+
+    def _allows(self, token: int) -> bool:
+        if token in self.stops:
+            return self._state.is_accepting()
+        return self._state.validate_tokens([token]) == 1
+
+    def _mask_row(self, row: Tensor) -> None:
         """Set the tokens that are not allowed to minus infinity, in place."""
+        bits = np.frombuffer(self._state.compute_bitmask(), np.uint8)
+        self._check()
+        found = np.unpackbits(bits, bitorder="little")
+        count = len(self.compiled.vocabulary.tokens)
         stops = [token for token in self.stops if token < row.shape[-1]]
         stop_logits = row[stops]
-        row.masked_fill_(~self.masks.of(state).to(row.device), -torch.inf)
-        complete = self.masks.states.accepts(state)
-        row[stops] = stop_logits if complete else -torch.inf
-        if not complete and not bool(self.masks.of(state).any()):
-            raise Stuck
+        forbidden = torch.from_numpy(found[:count] == 0).to(row.device)
+        row.masked_fill_(forbidden, -torch.inf)
+        row[stops] = stop_logits if found[count] else -torch.inf
+
+    def _check(self) -> None:
+        """Raise what llguidance found; its matcher is of no use then."""
+        if self._state.is_error():
+            self.compiled.failed = True
+            error = self._state.get_error()
+            raise Stuck if _STUCK in error else Ambiguous(first_line(error))
 
 
 def _argmax(logits: Logits) -> list[int]:
@@ -131,33 +161,30 @@ class GrammarCache:
 
     def __init__(self, vocab: int, speller: Speller | None) -> None:
         self._vocab, self._speller = vocab, speller
-        self._spelling: Spelling | None = None
-        self._masks: OrderedDict[Grammar, TokenMasks] = OrderedDict()
+        self._vocabulary: Vocabulary | None = None
+        self._compiled: OrderedDict[Grammar, Compiled] = OrderedDict()
 
     def matcher(self, request: GenerationRequest) -> GrammarMatcher | None:
         """A matcher for one answer; None without a grammar. Raises InvalidRequest."""
-        grammar = request.grammar
-        if grammar is None:
+        if request.grammar is None:
             return None
         if not request.stop_tokens:
             raise InvalidRequest("a grammar needs at least one stop token to end the answer")
-        return GrammarMatcher(self._compiled(grammar), request.stop_tokens, len(request.prompt))
+        compiled = self._of(request.grammar)
+        return GrammarMatcher(compiled, request.stop_tokens, len(request.prompt))
 
-    def _compiled(self, grammar: Grammar) -> TokenMasks:
-        masks = self._masks.pop(grammar, None)
-        if masks is None or masks.states.exhausted or len(masks.states) > MOST_STATES:
-            spelling = self._vocabulary()
-            grammar.check()
-            spelling.check(grammar)
-            masks = TokenMasks(grammar, spelling)
-        self._masks[grammar] = masks
-        if len(self._masks) > KEPT:
-            self._masks.popitem(last=False)
-        return masks
+    def _of(self, grammar: Grammar) -> Compiled:
+        found = self._compiled.pop(grammar, None)
+        if found is None or found.failed:
+            found = Compiled(grammar, self._words())
+        self._compiled[grammar] = found
+        if len(self._compiled) > KEPT:
+            self._compiled.popitem(last=False)
+        return found
 
-    def _vocabulary(self) -> Spelling:
+    def _words(self) -> Vocabulary:
         if self._speller is None:
             raise InvalidRequest("this engine has no tokenizer, which grammars need")
-        if self._spelling is None:
-            self._spelling = Spelling(self._speller.tokens(self._vocab), self._speller.encode)
-        return self._spelling
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(self._speller.tokens(self._vocab), self._speller.encode)
+        return self._vocabulary

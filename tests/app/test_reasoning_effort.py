@@ -8,7 +8,7 @@ from app.text.chat_text import ChatText
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Grammar, Text
+from engine.grammar.grammar import Grammar
 from tests.app.assisted import POCKET, assisted, report_of
 from tests.app.asynchronous import asynchronous
 
@@ -125,7 +125,7 @@ class TestOfTheLoadedModel:
     async def test_an_answer_with_a_format_does_not_reason(self, tmp_path):
         """Else it would begin where the model was taught to reason."""
         async with assisted(tmp_path, text=of(OFF)) as assistant:
-            grammar = Grammar((("root", Text(b"5")),))
+            grammar = Grammar('start: "5"')
             held = ChatRequest(tuple(ASKED), grammar=grammar, thinking="high")
             assert prompt_of(assistant, held).endswith("<think>\n\n</think>\n\n")
 

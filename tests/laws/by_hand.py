@@ -2,7 +2,7 @@
 
 import torch
 
-from engine.grammar.rules import Bytes, Choice, Grammar, Repeat, Row, Text
+from engine.grammar.grammar import Grammar
 from engine.speculation.tree import chain
 
 
@@ -18,8 +18,7 @@ def by_hand(logits, penalties, said, answer):
 
 
 # Every third letter is an "a", whatever the tokens are that the letters come in.
-LETTER = Bytes(((97, 99),))
-THIRDS = Grammar((("root", Repeat(Row((LETTER, LETTER, Text(b"a"))))),))
+THIRDS = Grammar('start: (/[a-c]/ /[a-c]/ "a")*')
 SPELLED = (b"a", b"b", b"ab")
 
 
@@ -63,7 +62,7 @@ def greedy_by_hand(target, request, row_of):
 WORDS = (b"", b"a", b"b", b"c", b"ab", b"ba", b"ca", b"aa", b"bb", b"cab", b"abc", b"aba", b"")
 # Two repeated words: after the first letter the grammar leaves no choice, so the format drafts.
 PAIR = (b"cabba", b"abcab")
-PAIRS = Grammar((("root", Repeat(Choice(tuple(map(Text, PAIR))))),))
+PAIRS = Grammar('start: ("cabba" | "abcab")*')
 
 
 def fits_pairs(letters):

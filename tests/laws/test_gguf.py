@@ -8,7 +8,7 @@ import pytest
 from app.text.token_bytes import FileSpeller
 from engine.build import build
 from engine.drafters import DRAFTERS
-from engine.grammar.rules import Bytes, Grammar, Repeat, Row, Text
+from engine.grammar.grammar import Grammar
 from engine.request import FinishReason, GenerationRequest, SamplingParams
 from tests.bundled import POCKET_DRAFT
 from tests.engine.models.gguf.files import exact
@@ -43,7 +43,7 @@ def test_every_drafter_equals_plain(engine, name, sampling, shape):
     assert answers(engine, name, sampling, **shape) == answers(engine, "none", sampling)
 
 
-FORMAT = Grammar((("root", Row((Text(b"{"), Repeat(Bytes(((0x61, 0x7A),)), 3, 9), Text(b"}")))),))
+FORMAT = Grammar('start: "{" /[a-z]{3,9}/ "}"')
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])

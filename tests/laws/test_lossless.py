@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from engine.drafters import DRAFTERS
-from engine.grammar.token_bytes import Spelling
+from engine.grammar.vocabulary import Vocabulary
 from engine.interfaces.drafter import Budget, Context, DrafterResources, Outcome
 from engine.request import AUTO, FinishReason, GenerationRequest, Penalties, SamplingParams
 from engine.runtime.drafter_pool import new_drafter
-from engine.speculation.grammar_mask import GrammarMatcher, TokenMasks
+from engine.speculation.grammar_mask import Compiled, GrammarMatcher
 from engine.speculation.penalties import penalised
 from engine.speculation.sampling import probabilities
 from engine.speculation.verify import verify
@@ -88,12 +88,12 @@ BUDGETS = (Budget(2, 2), Budget(2, 3))
 def test_joint_law_of_emitted_tokens_is_the_targets(name, predicted, budget, sampling, grammar):
     length, laws = 3, markov(3)
     prompt = [1, 2, 0, 1, 2, 0, 1]  # repeats, so that lookup proposes
+    compiled = grammar and Compiled(grammar, Vocabulary(SPELLED, Words(SPELLED).encode))
 
     def run(chance):
         target, draft = Markov(laws, markov(5)), Markov(markov(7, zeros=1))
         drafter = drafter_over(name, DrafterResources(target, draft, options={"exit_layer": 1.0}))
-        spelling = Spelling(SPELLED, Words(SPELLED).encode)
-        guide = grammar and GrammarMatcher(TokenMasks(grammar, spelling), frozenset(), len(prompt))
+        guide = compiled and GrammarMatcher(compiled, frozenset(), len(prompt))
         ids = list(prompt)
         target.feed(0, ids[:-1])
         while len(ids) < len(prompt) + length:

@@ -1,235 +1,246 @@
-"""Regular expressions (ECMA-262, as in JSON Schema) to grammar rules.
+"""Regular expressions of JSON Schema (ECMA-262) in the notation that llguidance reads.
 
-Look-ahead, look-after and back-references are refused.
+A pattern may match anywhere in a text; what is made of it matches the whole text. Look-ahead is
+taken at the start of a pattern alone; lookbehind and back-references are refused.
 """
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
+from string import hexdigits
 from typing import NoReturn
 
-from typing_extensions import override
-
-from app.text.formats.characters import LAST, Ranges, Scanner, code_point, joined, others
 from engine.errors import InvalidRequest
-from engine.grammar.rules import MOST_REPEATS, Choice, Repeat, Row, Rule
 
 DEEPEST = 32  # nested groups
-
-Characters = Callable[[Ranges], Rule]
-"""How one character of a set is written."""
-
-_DIGITS: Ranges = ((0x30, 0x39),)
-_WORDS: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
-_SPACES: Ranges = (
-    (0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
-    (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF),
-)  # fmt: skip
-_LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
-_SETS = {"d": _DIGITS, "w": _WORDS, "s": _SPACES}
-_SETS |= {name.upper(): others(known) for name, known in _SETS.items()}
-_CONTROLS = {"t": 0x09, "n": 0x0A, "v": 0x0B, "f": 0x0C, "r": 0x0D, "0": 0x00}
+MOST_REPEATS = 100_000
+MOST_WAYS = 64  # that differ in what ties them to the start or the end
+ANY = "(?s:.)"
+_LINE = r"[^\n\r\u{2028}\u{2029}]"
+_SPACES = r"\t-\r \u{a0}\u{1680}\u{2000}-\u{200a}\u{2028}\u{2029}\u{202f}\u{205f}\u{3000}\u{feff}"
+_SETS = {"d": "0-9", "w": "0-9A-Za-z_", "s": _SPACES}
+_CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 _HEX_DIGITS = {"x": 2, "u": 4}
-_COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_COUNT = re.compile(r"[*+?]|\{([0-9]{1,9})(,([0-9]{0,9}))?\}")
+_GROUP = re.compile(r"\((\?:|\?=|\?P?<\w+>|(?!\?))")
+_LAST = 0x10FFFF
 
 
 @dataclass(frozen=True, slots=True)
-class _Elastic:
-    """A repeated character between parts of fixed length."""
+class _Way:
+    """One alternative, and whether it is tied to the start and to the end of the text."""
 
-    each: Rule
-    least: int
-    most: int | None
-    before: tuple[Rule, ...] = ()
-    after: tuple[Rule, ...] = ()
-    fixed: int = 0  # characters around it
+    body: str = ""
+    start: bool = False
+    end: bool = False
 
-    def within(self, least: int, most: int | None) -> Rule | None:
-        """The rule with ``least`` to ``most`` characters in all; None if there is no such text."""
-        upper = [
-            many
-            for many in (self.most, None if most is None else most - self.fixed)
-            if many is not None
-        ]
-        low, high = max(self.least, least - self.fixed), min(upper, default=None)
-        if high is not None and low > high:
-            return None
-        return Row((*self.before, Repeat(self.each, low, high), *self.after))
+    @property
+    def whole(self) -> str:
+        """An expression of whole texts."""
+        return f"{'' if self.start else ANY + '*'}(?:{self.body}){'' if self.end else ANY + '*'}"
+
+    @property
+    def tied(self) -> bool:
+        return self.start or self.end
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What a part of an expression matches, and how many characters that has."""
-
-    rule: Rule
-    least: int
-    most: int | None  # None: no end
-    elastic: _Elastic | None = None
-
-    def within(self, least: int, most: int | None) -> Rule | None:
-        """The rule with ``least`` to ``most`` characters; None if it cannot be expressed."""
-        shorter = most is not None and (self.most is None or self.most > most)
-        if self.least >= least and not shorter:
-            return self.rule
-        return None if self.elastic is None else self.elastic.within(least, most)
+def whole_patterns(pattern: str) -> list[str]:
+    """Expressions of whole texts, of which a text must match every one; raises InvalidRequest."""
+    return _Reader(pattern).whole()
 
 
-def matching(expression: str, write: Characters) -> Piece:
-    """Texts in which the expression matches somewhere; raises InvalidRequest.
-
-    Without ^ or $ any text may come before or after.
-    """
-    return _Reader(expression, write).whole()
+def character(code: int) -> str:
+    """One character, whatever it means elsewhere."""
+    one = chr(code)
+    return one if one.isascii() and one.isalnum() else f"\\u{{{code:x}}}"
 
 
-class _Reader(Scanner):
-    """Reads one expression."""
+class _Reader:
+    """Reads a pattern from left to right; ``at`` is the next character."""
 
-    def __init__(self, expression: str, write: Characters) -> None:
-        super().__init__(expression)
-        self._write = write
-        self._anything = Piece(Repeat(write(((0, LAST),))), 0, None)
-        self._nothing = Piece(Row(()), 0, 0)
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self._asked_ahead: list[str] = []  # by look-ahead at the start
 
-    def whole(self) -> Piece:
-        """Each alternative has its own anchors."""
-        ways = [self._tied_way()]
-        while self.take("|"):
-            ways.append(self._tied_way())
-        if not self.over:
-            self._refuse(self.ahead())
-        return _either(ways)
+    def whole(self) -> list[str]:
+        ways = self._ways(0)
+        if self.at < len(self.text):
+            self._refuse(self.text[self.at])
+        if self._asked_ahead and len(ways) > 1:
+            self._refuse("(?=")
+        return [*self._asked_ahead, "|".join(way.whole for way in ways)]
 
-    def _tied_way(self) -> Piece:
-        begins = self.take("^")
-        way = self._way(0)
-        before = self._nothing if begins else self._anything
-        after = self._nothing if self.take("$") else self._anything
-        return _sequence([before, way, after])
-
-    def _ways(self, depth: int) -> Piece:
-        ways = [self._way(depth)]
-        while self.take("|"):
-            ways.append(self._way(depth))
-        return _either(ways)
-
-    def _way(self, depth: int) -> Piece:
-        parts = []
-        while not self.over and self.ahead() not in "|)$":
-            parts.append(self._repeated(self._one(depth)))
-        return _sequence(parts)
-
-    def _one(self, depth: int) -> Piece:
-        if self.take("("):
-            return self._group(depth + 1)
-        if self.take("["):
-            return self._character(self._class())
-        if self.take("."):
-            return self._character(others(_LINE_ENDS))
-        if self.take("\\"):
-            return self._character(self._escape())
-        if self.ahead() in "^*+?":
-            self._refuse(self.ahead())
-        return self._character(_only(ord(self.next())))
-
-    def _group(self, depth: int) -> Piece:
+    def _ways(self, depth: int) -> list[_Way]:
+        """The alternatives; one alone where none of them is tied."""
         if depth > DEEPEST:
             raise InvalidRequest(f"the pattern has more than {DEEPEST} nested groups")
-        start = self.at
-        if self.take("?") and not self.take(":"):
-            named = self.take("P<") or self.take("<")
-            if not named or self.ahead() in ("=", "!"):
-                self._refuse(f"({self.text[start : self.at + 1]}")
-            self.until(">")
-        inside = self._ways(depth)
-        if not self.take(")"):
-            self._refuse("(" if self.over else self.ahead())
-        return inside
+        found = self._row(depth)
+        while self._take("|"):
+            found += self._row(depth)
+        if len(found) > MOST_WAYS:
+            raise InvalidRequest(f"the pattern has more than {MOST_WAYS} tied alternatives")
+        if any(way.tied for way in found):
+            return found
+        return [_Way("|".join(way.body for way in found))]
 
-    def _repeated(self, piece: Piece) -> Piece:
-        counts = self._counts()
-        if counts is None:
-            return piece
-        self.take("?")  # lazy or greedy makes no difference to the set of texts
-        if self._counts() is not None:
+    def _row(self, depth: int) -> list[_Way]:
+        rows = [_Way()]
+        while self._ahead() not in ("", "|", ")"):
+            if self.text.startswith("(?=", self.at):
+                if depth or rows != [_Way(start=True)]:
+                    self._refuse("(?=")
+                self._look_ahead()
+                continue
+            parts = self._part(depth)
+            rows = [self._joined(row, part) for row in rows for part in parts]
+        return rows
+
+    def _joined(self, row: _Way, part: _Way) -> _Way:
+        if part.start and row.body:
+            self._refuse("^")
+        if row.end and part.body:
+            self._refuse("$")
+        return _Way(row.body + part.body, row.start or part.start, row.end or part.end)
+
+    def _look_ahead(self) -> None:
+        self.at += len("(?=")
+        asked = self._group_end(1)
+        self._asked_ahead.append("|".join(_Way(w.body, True, w.end).whole for w in asked))  # noqa: FBT003
+
+    def _part(self, depth: int) -> list[_Way]:
+        """One element with its quantifier; several ways where it is a group with ties."""
+        sign = self._ahead()
+        if sign in "^$":
+            self.at += 1
+            found = [_Way(start=sign == "^", end=sign == "$")]
+        elif sign == "(":
+            found = self._group(depth + 1)
+        else:
+            found = [_Way(self._atom(sign))]
+        tied = any(way.tied for way in found)
+        here = self._count()
+        if here and tied:
+            self._refuse(here)
+        if tied:
+            return found
+        body = found[0].body
+        return [_Way(f"(?:{body}){here}" if sign == "(" else f"{body}{here}")]
+
+    def _group(self, depth: int) -> list[_Way]:
+        opening = _GROUP.match(self.text, self.at)
+        if opening is None:
+            rest = self.text[self.at :]
+            named = rest.startswith(("(?<", "(?P<"))
+            self._refuse(rest[: 4 if named else 3])
+        self.at = opening.end()
+        return self._group_end(depth)
+
+    def _group_end(self, depth: int) -> list[_Way]:
+        found = self._ways(depth)
+        if not self._take(")"):
+            self._refuse("(")
+        return found
+
+    def _atom(self, sign: str) -> str:
+        if _COUNT.match(self.text, self.at):
+            self._refuse(sign)
+        self.at += 1
+        if sign == "[":
+            return self._class()
+        if sign == ".":
+            return _LINE
+        if sign != "\\":
+            return character(ord(sign))
+        found = self._escape()
+        return found if isinstance(found, str) else character(found)
+
+    def _count(self) -> str:
+        """A quantifier; empty if there is none, and then a brace is a character."""
+        found = _COUNT.match(self.text, self.at)
+        if found is None:
+            return ""
+        self.at = found.end()
+        self._take("?")  # lazy or greedy makes no difference to the set of texts
+        if _COUNT.match(self.text, self.at):
             raise InvalidRequest("the pattern has two quantifiers in a row")
-        least, most = counts
-        largest = least if most is None else most
-        if not least <= largest <= MOST_REPEATS:
-            raise InvalidRequest(
-                f"the pattern repeats {least} to {largest} times; choose 0 to {MOST_REPEATS}, the "
-                "smaller first"
-            )
-        endless = most is None or piece.most is None
-        upper = None if endless else (most or 0) * (piece.most or 0)
-        single = piece.least == piece.most == 1
-        elastic = _Elastic(piece.rule, least, most) if single else None
-        return Piece(Repeat(piece.rule, least, most), least * piece.least, upper, elastic)
+        if found[1]:
+            least = int(found[1])
+            largest = int(found[3]) if found[3] else least
+            if not least <= largest <= MOST_REPEATS:
+                raise InvalidRequest(
+                    f"the pattern repeats {least} to {largest} times; choose 0 to {MOST_REPEATS}, "
+                    "the smaller first"
+                )
+        return found[0]
 
-    def _counts(self) -> tuple[int, int | None] | None:
-        """A quantifier; None if there is none, and then a brace is a character."""
-        for sign, counts in _COUNTS.items():
-            if self.take(sign):
-                return counts
-        inside, closed, _ = self.text[self.at + 1 :].partition("}")
-        low, comma, high = inside.partition(",")
-        numbers = _is_number(low) and (not high or _is_number(high))
-        if not (self.text.startswith("{", self.at) and closed and numbers):
-            return None
-        self.at += len(inside) + 2
-        return int(low), (int(high) if high else None) if comma else int(low)
-
-    def _class(self) -> Ranges:
+    def _class(self) -> str:
         """A set between brackets."""
-        negated = self.take("^")
-        found: list[tuple[int, int]] = []
-        while not self.take("]"):
+        negated, found = self._take("^"), ""
+        while not self._take("]"):
             low = self._member()
-            if self.text.startswith("-", self.at) and self.text[self.at + 1 : self.at + 2] != "]":
+            if self._ahead() == "-" and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
+                before = self.at
                 self.at += 1
                 high = self._member()
-                if not len(low) == len(high) == 1 or low[0][0] > high[0][1]:
-                    self._refuse("-")
-                found.append((low[0][0], high[0][1]))
-            else:
-                found += low
-        return others(found) if negated else joined(found)
+                if isinstance(low, int) and isinstance(high, int):
+                    if low > high:
+                        self.at = before
+                        self._refuse("-")
+                    found += f"{character(low)}-{character(high)}"
+                    continue
+                found += f"{_listed(low)}{character(ord('-'))}{_listed(high)}"
+                continue
+            found += _listed(low)
+        if not found and not negated:
+            raise InvalidRequest("the pattern has an empty character class")
+        return f"[{'^' if negated else ''}{found}]" if found else ANY
 
-    def _member(self) -> Ranges:
-        if self.take("\\"):
-            return _only(0x08) if self.take("b") else self._escape()
-        return _only(ord(self.next()))
+    def _member(self) -> int | str:
+        sign = self._next()
+        if sign != "\\":
+            return ord(sign)
+        return 8 if self._take("b") else self._escape()
 
-    def _escape(self) -> Ranges:
-        letter = self.next()
-        if letter in _SETS:
-            return _SETS[letter]
-        if letter in _CONTROLS and not (letter == "0" and self.ahead().isdigit()):
-            return _only(_CONTROLS[letter])
+    def _escape(self) -> int | str:
+        """The character or the set, in brackets, after a backslash."""
+        letter = self._next()
+        if letter.lower() in _SETS and letter.isascii():
+            return f"[{'^' if letter.isupper() else ''}{_SETS[letter.lower()]}]"
+        if letter in _CONTROLS and not (letter == "0" and self._ahead().isdigit()):
+            return _CONTROLS[letter]
         if letter in _HEX_DIGITS:
-            return _only(self._code(letter))
+            return self._code(letter)
         if letter.isascii() and letter.isalnum():
             self._refuse(f"\\{letter}")
-        return _only(ord(letter))
+        return ord(letter)
 
     def _code(self, letter: str) -> int:
-        if letter == "u" and self.take("{"):
-            digits = self.until("}")
+        if letter == "u" and self._take("{"):
+            digits, closed, _ = self.text[self.at :].partition("}")
+            self.at += len(digits) + len(closed)
         else:
-            digits = "".join(self.next() for _ in range(_HEX_DIGITS[letter]))
-        code = code_point(digits)
-        if code is None:
+            digits = "".join(self._next() for _ in range(_HEX_DIGITS[letter]))
+        code = int(digits, 16) if digits and set(digits) <= set(hexdigits) else _LAST + 1
+        low = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})").match(self.text, self.at)
+        if 0xD800 <= code <= 0xDBFF and low:  # two halves of one character
+            self.at = low.end()
+            return 0x10000 + (code - 0xD800) * 0x400 + int(low[1], 16) - 0xDC00
+        if code > _LAST or 0xD800 <= code <= 0xDFFF:
             self._refuse(f"\\{letter}{digits}")
         return code
 
-    def _character(self, ranges: Ranges) -> Piece:
-        rule = self._write(ranges)
-        if rule == Choice(()):
-            raise InvalidRequest("the pattern has an empty character class")
-        return Piece(rule, 1, 1)
+    def _ahead(self) -> str:
+        return self.text[self.at : self.at + 1]
 
-    @override
-    def fail(self, why: str) -> NoReturn:
-        raise InvalidRequest(f"the pattern cannot be read: {why}")
+    def _next(self) -> str:
+        if self.at == len(self.text):
+            raise InvalidRequest("the pattern cannot be read: it ends too early")
+        self.at += 1
+        return self.text[self.at - 1]
+
+    def _take(self, sign: str) -> bool:
+        found = self.text.startswith(sign, self.at)
+        self.at += len(sign) if found else 0
+        return found
 
     def _refuse(self, what: str) -> NoReturn:
         raise InvalidRequest(
@@ -237,44 +248,6 @@ class _Reader(Scanner):
         )
 
 
-def _is_number(digits: str) -> bool:
-    return digits.isascii() and digits.isdigit() and len(digits) <= 9
-
-
-def _only(code: int) -> Ranges:
-    return ((code, code),)
-
-
-def _either(ways: list[Piece]) -> Piece:
-    if len(ways) == 1:
-        return ways[0]
-    upper = [way.most for way in ways]
-    most = None if None in upper else max(many for many in upper if many is not None)
-    return Piece(Choice(tuple(way.rule for way in ways)), min(way.least for way in ways), most)
-
-
-def _sequence(parts: list[Piece]) -> Piece:
-    parts = [part for part in parts if part.rule != Row(())]
-    if len(parts) == 1:
-        return parts[0]
-    upper = [part.most for part in parts]
-    most = None if None in upper else sum(many for many in upper if many is not None)
-    rule, least = Row(tuple(part.rule for part in parts)), sum(part.least for part in parts)
-    return Piece(rule, least, most, _elastic(parts))
-
-
-def _elastic(parts: list[Piece]) -> _Elastic | None:
-    """The elastic part, if all others have a fixed length."""
-    loose = [at for at, part in enumerate(parts) if part.least != part.most]
-    inner = parts[loose[0]].elastic if len(loose) == 1 else None
-    if inner is None:
-        return None
-    before, after = parts[: loose[0]], parts[loose[0] + 1 :]
-    return _Elastic(
-        inner.each,
-        inner.least,
-        inner.most,
-        (*(part.rule for part in before), *inner.before),
-        (*inner.after, *(part.rule for part in after)),
-        inner.fixed + sum(part.least for part in before + after),
-    )
+def _listed(member: int | str) -> str:
+    """A member of a set as it is written between brackets."""
+    return member if isinstance(member, str) else character(member)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from app.text.formats.schema_keywords import TYPES, unwrapped
+from app.text.formats.kinds import kinds_of, listed_values, unwrapped
 
 DEEPEST = 32  # references in a row
+MOST_OPTIONS = 128  # that are compared in pairs
 Find = Callable[[str], object]  # the value that a reference points to
 
 
@@ -23,6 +24,8 @@ class _Option:
 
 def mutually_exclusive(options: Sequence[object], find: Find) -> bool:
     """Whether each pair differs in type, in listed values, or in those of a property that both require."""
+    if len(options) > MOST_OPTIONS:
+        return False
     found = [_option(option, find) for option in options]
     return all(_exclusive(one, other) for one, other in combinations(found, 2))
 
@@ -68,29 +71,12 @@ def _property(schema: Mapping[str, Any], name: str) -> object:
     return properties.get(name, {}) if isinstance(properties, Mapping) else {}
 
 
-def kinds_of(schema: Mapping[str, Any]) -> set[str]:
-    """Types of the values that a schema may accept; a number may be an integer."""
-    values = _values(schema)
-    declared = schema.get("type", TYPES)
-    listed_kinds = declared if isinstance(declared, list | tuple) else [declared]
-    kinds = {kind for kind in listed_kinds if isinstance(kind, str)}
-    if values is not None:
-        kinds = {kind_of(json.loads(value)) for value in values}
-    return kinds | ({"integer"} if "number" in kinds else set())
-
-
-def kind_of(value: object) -> str:
-    """The JSON Schema type of a value."""
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"}
-    return names.get(type(value), "null" if value is None else "number")
-
-
 def _values(schema: Mapping[str, Any]) -> frozenset[str] | None:
     """The listed values, as JSON; None if the schema lists none."""
-    listed_values = [schema["const"]] if "const" in schema else schema.get("enum")
-    if not isinstance(listed_values, list):
+    values = listed_values(schema)
+    if values is None:
         return None
-    return frozenset(json.dumps(float(v) if _is_exact(v) else v) for v in listed_values)
+    return frozenset(json.dumps(float(v) if _is_exact(v) else v) for v in values)
 
 
 def _is_exact(value: object) -> bool:

@@ -17,13 +17,13 @@ from app.request import Message
 from app.text.reasoning.tags import split_reasoning, with_separate_reasoning
 from app.text.tools.call_format import CallForm
 from app.text.vocabulary import Vocabulary
+from engine.grammar.grammar import CONTROL_BYTE
 
 START, CHANNEL, MESSAGE, END = MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
 CONSTRAIN = "<|constrain|>"  # comes before the kind of a call's arguments
 ENDS = ("<|return|>", "<|call|>", "<|endoftext|>")  # of an answer; END ends one channel
 ANALYSIS, COMMENTARY, FINAL = "analysis", "commentary", "final"
 FUNCTIONS = "functions."
-CONTROL_BYTE = b"\xff"  # in grammars, before the text of a control token: no text has this byte
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,36 +4,46 @@ Where calls have a recognisable opening, the answer is free until it writes one;
 grammar enforces the form of a call. Where they have none, only an answer that must call is held.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from app.request import Tool, ToolUse
-from app.text.formats.characters import up_to
-from app.text.formats.json_schema import schema_rules
-from app.text.formats.json_text import grammar
-from app.text.formats.relax_schema import relaxed
+from app.text.formats.check import checker
+from app.text.formats.json_schema import held_schema
+from app.text.formats.lark import json_value, literal, up_to, without
 from app.text.tools.call_format import CallForm
-from app.text.tools.pair_grammar import any_pairs, pair_rules, shared_rules
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Choice, Grammar, Named, Repeat, Row, Rule, Text
+from engine.grammar.grammar import Grammar
 
 MOST_CALLS = 16  # of one answer
 ANY_OBJECT = {"type": "object"}
-_ELSEWHERE = ("$ref", "allOf", "anyOf", "oneOf")  # a schema may name its type inside these
+_OPEN = (  # with one of these a schema may speak of properties that it does not list
+    "$ref", "additionalProperties", "allOf", "anyOf", "dependencies", "dependentRequired",
+    "dependentSchemas", "if", "minProperties", "oneOf", "patternProperties", "propertyNames",
+    "unevaluatedProperties",
+)  # fmt: skip
 
-Rules = list[tuple[str, Rule]]
-Arguments = Callable[[Tool], tuple[Rule, Rules]]
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """How the arguments of one tool are written: an expression, and the rules that it needs."""
+
+    expression: str
+    rules: tuple[str, ...] = ()
+    freed: tuple[str, ...] = ()  # what its schema asks for and is not held
 
 
 Holding = Callable[[CallForm, ToolUse], Grammar | None]
+Each = Callable[[int, Tool], Arguments]
 
 
 def held(form: CallForm, use: ToolUse) -> Grammar | None:
     """The grammar of an answer; None where any will do. Raises InvalidRequest."""
     if not use.must_call and not form.tag:
         return None
-    return as_far_as_can_be(form, use, partial(_grammar, form, use))
+    return as_far_as_can_be(use, *arguments_in(form), partial(_grammar, form, use))
 
 
 def held_when_called(form: CallForm, use: ToolUse) -> Grammar | None:
@@ -41,68 +51,82 @@ def held_when_called(form: CallForm, use: ToolUse) -> Grammar | None:
     return held(form, use) if use.must_call else None
 
 
-def as_far_as_can_be(form: CallForm, use: ToolUse, made: Callable[[Arguments], Grammar]) -> Grammar:
-    """A grammar with every tool's arguments as its schema says, or else with any."""
-    try:
-        return _checked(made(partial(_arguments, form)))
-    except InvalidRequest:  # all of them together are too much for one grammar
-        if any(tool.strict for tool in use.callable):
-            raise
-        return _checked(made(partial(_anything, form)))
+def arguments_in(form: CallForm) -> tuple[Each, Each]:
+    """What writes arguments as schemas say, and what writes any."""
+    from app.text.tools.pair_grammar import any_pairs, pair_arguments
 
-
-def _checked(found: Grammar) -> Grammar:
-    found.check()
-    return found
-
-
-def _grammar(form: CallForm, use: ToolUse, arguments: Arguments) -> Grammar:
-    rest = form.before.lstrip().removeprefix(form.tag)
-    calls: Rules = shared_rules(form.pair) if form.pair else []
-    options = []
-    for tool in use.callable:
-        rule, more = arguments(tool)
-        begin = Text(f"{rest}{tool.name}{form.between}".encode())
-        options.append(Row((begin, rule, Text(form.after.encode()))))
-        calls += more
-    calls += [("a call", Choice(tuple(options))), ("calls", _several(form, use))]
-    root: Rule = Named("text 0")
-    if use.must_call:
-        root = Row((Text(form.before.removesuffix(rest).encode()), Named("calls")))
-    else:
-        calls += up_to(form.tag.encode(), Named("calls"), "text", may_end=True)
-    return grammar(root, calls[::-1])  # parts come after the rules that use them
-
-
-def _several(form: CallForm, use: ToolUse) -> Rule:
-    """One call, and more after it where that is wanted and possible."""
-    first = Named("a call")
-    if form.separator is None or not use.parallel:
-        return first
-    opening = form.separator + form.tag
-    return Row((first, Repeat(Row((Text(opening.encode()), first)), 0, MOST_CALLS - 1)))
-
-
-def _anything(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
-    """Arguments without a usable schema."""
-    return any_pairs(form.pair) if form.pair else schema_rules(ANY_OBJECT, f"{tool.name} ")
-
-
-def _of_an_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema, which need not say that arguments are an object."""
-    return schema if any(word in schema for word in _ELSEWHERE) else {**schema, **ANY_OBJECT}
-
-
-def _arguments(form: CallForm, tool: Tool) -> tuple[Rule, Rules]:
-    """Arguments by the tool's schema; one that is not strict is enforced as far as possible."""
     if form.pair:
-        return pair_rules(form.pair, tool)
-    name, wanted = f"{tool.name} ", _of_an_object(tool.parameters)
-    if tool.strict:
-        return schema_rules(wanted, name)
-    for schema in (wanted, _of_an_object(relaxed(wanted))):
-        try:
-            return schema_rules(schema, name)
-        except InvalidRequest:
-            continue
-    return _anything(form, tool)
+        return partial(pair_arguments, form.pair), partial(any_pairs, form.pair)
+    return object_arguments, any_object
+
+
+def as_far_as_can_be(
+    use: ToolUse,
+    by_schema: Each,
+    anything: Each,
+    made: Callable[[Sequence[Arguments]], str],
+    marks: Sequence[str] = (),
+) -> Grammar:
+    """A grammar with every tool's arguments as its schema says, or else with any."""
+    tools = [*enumerate(use.callable)]
+    found = [by_schema(n, tool) for n, tool in tools]
+    source = made(found)
+    freed = tuple(word for arguments in found for word in arguments.freed)
+    trouble = checker().trouble_with(source, marks)
+    if trouble:  # all of them together are too much for one grammar
+        if any(tool.strict for tool in use.callable):
+            raise InvalidRequest(
+                f"the tools cannot be held together ({trouble}); send fewer of them"
+            )
+        source = made([anything(n, tool) for n, tool in tools])
+        freed = tuple(f"all arguments of {tool.name}" for _, tool in tools)
+    return Grammar(source, freed)
+
+
+def _grammar(form: CallForm, use: ToolUse, arguments: Sequence[Arguments]) -> str:
+    rest = form.before.lstrip().removeprefix(form.tag)
+    calls = (
+        f"{literal(f'{rest}{tool.name}{form.between}')} {written.expression} {literal(form.after)}"
+        for tool, written in zip(use.callable, arguments, strict=True)
+    )
+    rules = [f"a-call: {' | '.join(calls)}", f"calls: {_several(form, use)}"]
+    if use.must_call:
+        rules.append(f'start: " "? {literal(form.before.removesuffix(rest))} calls')
+    else:
+        rules += ["start: TEXT | opened calls", f"opened[lazy]: {up_to(form.tag)}"]
+        rules.append(f"TEXT: {without(form.tag)}")
+    shared = dict.fromkeys(rule for written in arguments for rule in written.rules)
+    return "\n".join((*rules, *shared, ""))
+
+
+def _several(form: CallForm, use: ToolUse) -> str:
+    """One call, and more after it where that is wanted and possible."""
+    if form.separator is None or not use.parallel:
+        return "a-call"
+    return f"a-call ({literal(form.separator + form.tag)} a-call){{0,{MOST_CALLS - 1}}}"
+
+
+def any_object(number: int, _: Tool) -> Arguments:
+    """Arguments without a usable schema."""
+    name = f"arguments-{number}"
+    return Arguments(name, (f"{name}: {json_value(ANY_OBJECT)}",))
+
+
+def object_arguments(number: int, tool: Tool) -> Arguments:
+    """Arguments by the tool's schema; one that is not strict is enforced as far as possible."""
+    found = held_schema(closed({**tool.parameters, **ANY_OBJECT}), frees=not tool.strict)
+    name = f"arguments-{number}"
+    freed = tuple(f"{word} of {tool.name}" for word in found.freed)
+    return Arguments(name, (f"{name}: {found.value}",), freed)
+
+
+def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema without arguments that it does not list, unless it speaks of others."""
+    properties, required = schema.get("properties"), schema.get("required", [])
+    if not isinstance(properties, Mapping) or any(word in schema for word in _OPEN):
+        return dict(schema)
+    needed = required if isinstance(required, list) else []
+    others = {name: True for name in needed if isinstance(name, str) and name not in properties}
+    if not properties and not others:
+        return dict(schema)
+    return {**schema, "properties": {**properties, **others}, "additionalProperties": False}

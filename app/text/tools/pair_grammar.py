@@ -1,84 +1,104 @@
 """Calls written in pairs, as a grammar: keys that exist, texts without quotes, all else as JSON."""
 
+import json
+from collections.abc import Iterator, Mapping
+
 from app.request import Tool
-from app.text.formats.characters import up_to
-from app.text.formats.json_schema import schema_rules
-from app.text.formats.json_text import NOTHING, exactly
-from app.text.formats.relax_schema import may_require_others, relaxed
+from app.text.formats.json_schema import held_schema
+from app.text.formats.lark import literal, up_to
+from app.text.tools.answer_grammar import Arguments
 from app.text.tools.call_format import PairForm
 from app.text.tools.values import TEXT, Parameter, parameters
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Choice, Named, Repeat, Row, Rule, Text
 
-_PLAIN, _KEY = "plain text", "plain key"  # rules of all that ends where a pair's text does
 _ABOUT_TEXT = ("format", "maxLength", "minLength", "pattern")  # which quotes alone could hold
-
-Rules = list[tuple[str, Rule]]
-
-
-def shared_rules(pair: PairForm) -> Rules:
-    """The shared parts of all calls: text up to the text that follows it."""
-    return [
-        *up_to(pair.after.encode(), NOTHING, _PLAIN),
-        *up_to(pair.between.encode(), NOTHING, _KEY),
-    ]
+_ELSEWHERE = (
+    "$ref", "allOf", "anyOf", "dependencies", "dependentRequired", "dependentSchemas", "else", "if",
+    "oneOf", "then",
+)  # fmt: skip
 
 
-def pair_rules(pair: PairForm, tool: Tool) -> tuple[Rule, Rules]:
+def any_pairs(pair: PairForm, _: int, __: Tool) -> Arguments:
+    """Arguments without a schema."""
+    return Arguments(f"({literal(pair.before)} key plain)*", _shared(pair))
+
+
+def pair_arguments(pair: PairForm, number: int, tool: Tool) -> Arguments:
     """A tool's arguments in their order, those that are not required perhaps left out.
 
     As far as its schema can be held, unless it is strict: then raises InvalidRequest.
     """
     if tool.strict:
-        schema_rules(dict(tool.parameters))
+        held_schema(dict(tool.parameters))
     known_parameters = parameters(tool)
-    if not known_parameters or may_require_others(tool.parameters):
-        return any_pairs(pair)
+    if not known_parameters or _may_require_others(tool):
+        return any_pairs(pair, number, tool)
     required = tool.parameters.get("required")
-    rules: Rules = []
+    parts, rules, freed = list[str](), list(_shared(pair)), list[str]()
     for at, known in enumerate(known_parameters.values()):
-        value, more = _value(pair, tool, known)
-        begin = Text(f"{pair.before}{known.name}{pair.between}".encode())
-        taken, skipped = Row((begin, value, _place(tool, at + 1))), _place(tool, at + 1)
+        name = f"pair-{number}-{at}"
+        value = _value(pair, tool, known, f"value-{number}-{at}")
+        begin = literal(f"{pair.before}{known.name}{pair.between}")
+        rules += [f"{name}: {begin} {value.expression}", *value.rules]
+        freed += value.freed
         wanted = isinstance(required, list) and known.name in required
-        rules += [(_place(tool, at).name, taken if wanted else Choice((taken, skipped))), *more]
-    rules.append((_place(tool, len(known_parameters)).name, NOTHING))
-    return _place(tool, 0), rules
+        parts.append(name if wanted else f"{name}?")
+    return Arguments(" ".join(parts), tuple(rules), tuple(freed))
 
 
-def any_pairs(pair: PairForm) -> tuple[Rule, Rules]:
-    """Arguments without a schema."""
-    each = Row((Text(pair.before.encode()), Named(f"{_KEY} 0"), Named(f"{_PLAIN} 0")))
-    return Repeat(each), []
+def _shared(pair: PairForm) -> tuple[str, ...]:
+    """Texts up to what follows them: values, and keys."""
+    return f"plain[lazy]: {up_to(pair.after)}", f"key[lazy]: {up_to(pair.between)}"
 
 
-def _place(tool: Tool, at: int) -> Named:
-    """What comes from an argument on."""
-    return Named(f"{tool.name} pair {at}")
-
-
-def _value(pair: PairForm, tool: Tool, known: Parameter) -> tuple[Rule, Rules]:
+def _value(pair: PairForm, tool: Tool, known: Parameter, name: str) -> Arguments:
     """A value and the text after it."""
-    after = Text(pair.after.encode())
-    listed = known.listed
-    if listed is not None:
-        return Row((Choice(tuple(map(_written, listed))), after)), []
+    after, where = literal(pair.after), f"{known.name} of {tool.name}"
+    if known.listed is not None:
+        return Arguments(f"({' | '.join(map(_written, known.listed))}) {after}")
     if TEXT in known.kinds:
-        if tool.strict and (words := [word for word in _ABOUT_TEXT if word in known.schema]):
+        words = [word for word in _ABOUT_TEXT if word in known.schema]
+        if tool.strict and words:
             raise InvalidRequest(
                 f"{words[0]!r} at #/properties/{known.name} of {tool.name} is not supported in the "
                 "form in which this model writes calls; leave it out, or 'strict'"
             )
-        return Named(f"{_PLAIN} 0"), []
-    of = f"{tool.name} {known.name} "
-    for schema in (known.schema, relaxed(known.schema)):
-        try:
-            rule, rules = schema_rules(schema, of)
-        except InvalidRequest:
-            continue
-        return Row((rule, after)), rules
-    return Named(f"{_PLAIN} 0"), []
+        return Arguments("plain", freed=tuple(f"{word} at {where}" for word in words))
+    held = held_schema(known.schema, frees=not tool.strict)
+    freed = tuple(f"{word} of {where}" for word in held.freed)
+    return Arguments(f"{name} {after}", (f"{name}: {held.value}",), freed)
 
 
-def _written(value: object) -> Rule:
-    return Text(value.encode()) if isinstance(value, str) else exactly(value)
+def _written(value: object) -> str:
+    return literal(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _may_require_others(tool: Tool) -> bool:
+    """Whether the schema may ask for arguments that it does not list."""
+    schema = tool.parameters
+    least, listed = schema.get("minProperties"), schema.get("required")
+    known = {*schema.get("properties", {}), *(listed if isinstance(listed, list) else [])}
+    if schema.get("patternProperties") or (isinstance(least, int) and least > len(known)):
+        return True
+    names = _names([schema[word] for word in _ELSEWHERE if word in schema])
+    return "$ref" in schema or not known.issuperset(names)
+
+
+def _names(value: object) -> Iterator[str]:
+    """All names that a part of a schema speaks of; a reference may speak of any."""
+    match value:
+        case Mapping():
+            for word, inner in value.items():
+                if word == "properties" and isinstance(inner, Mapping):
+                    yield from inner
+                elif word in ("$ref", "patternProperties"):
+                    yield word
+                elif isinstance(inner, list) and all(isinstance(name, str) for name in inner):
+                    yield from () if word in ("enum", "type") else inner
+                else:
+                    yield from _names(inner)
+        case list():
+            for inner in value:
+                yield from _names(inner)
+        case _:
+            return

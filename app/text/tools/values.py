@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from app.request import Tool
-from app.text.formats.schema_disjoint import kind_of, kinds_of
-from app.text.formats.schema_keywords import TYPES, unwrapped
+from app.text.formats.kinds import TYPES, kind_of, kinds_of, listed_values, unwrapped
 
 TEXT = "string"
 ROOTED = ("$defs", "definitions")  # where references of a tool's parameter lead
@@ -35,8 +34,7 @@ class Parameter:
     @property
     def listed(self) -> list[object] | None:
         """Its values, where the schema lists them."""
-        values = [self.schema["const"]] if "const" in self.schema else self.schema.get("enum")
-        return values if isinstance(values, list) and values else None
+        return listed_values(self.schema) or None
 
     def as_json(self, written: str) -> str:
         """The value that was written, as JSON: what is a text unless something else is meant."""

@@ -4,6 +4,7 @@ import json
 import re
 from typing import Annotated, Any
 
+import httpx
 import openai
 import pydantic
 import pytest
@@ -112,3 +113,33 @@ def test_an_answer_that_is_cut_short_says_so(url: str) -> None:
     found = choice(url, **asked(response_format=SCHEMA, max_tokens=3))
     assert found["finish_reason"] == "length"
     assert found["message"]["content"].startswith("{")
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"minimum": 0, "maximum": 1},
+        {"exclusiveMinimum": 2.5, "maximum": 3},
+        {"multipleOf": 0.25, "maximum": 2, "minimum": 0},
+    ],
+)
+def test_a_number_stays_within_its_bounds(url: str, bounds: dict[str, float]) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "number", **bounds}}, "required": ["n"],
+              "additionalProperties": False}  # fmt: skip
+    for drafter in ("none", "auto"):
+        found = choice(url, **asked(json_schema=schema, drafter=drafter, max_tokens=60))
+        if found["finish_reason"] == "stop":
+            number = json.loads(found["message"]["content"])["n"]
+            assert bounds.get("minimum", number) <= number <= bounds["maximum"]
+
+
+def test_what_is_not_held_of_a_schema_is_named(url: str) -> None:
+    one = {
+        "oneOf": [
+            {"type": "string", "maxLength": 3},
+            {"type": "string", "minLength": 2, "maxLength": 4},
+        ]
+    }
+    body = {"model": "pocket", "json_schema": one, **asked()}
+    response = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+    assert response.headers["x-slipstream-freed"] == "oneOf at #"

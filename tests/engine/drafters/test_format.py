@@ -4,11 +4,11 @@ import pytest
 
 from app.text.formats.json_schema import schema_grammar
 from engine.drafters.format import Foregone, Format, Spelled
-from engine.grammar.rules import Choice, Grammar, Repeat, Row, Text
-from engine.grammar.token_bytes import Spelling
+from engine.grammar.grammar import Grammar
+from engine.grammar.vocabulary import Vocabulary
 from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
-from engine.speculation.grammar_mask import GrammarMatcher, TokenMasks
+from engine.speculation.grammar_mask import Compiled, GrammarMatcher
 from engine.speculation.rng import SeededRandom
 from tests.engine.tiny import SlowMachine, Words, engine_over, run_all, tiny_target
 
@@ -18,13 +18,15 @@ LETTERS = (b"", *(bytes([byte]) for byte in range(32, 127)), b"\n", b"name", b'"
 
 def guided(grammar, words=LETTERS, stops=STOPS):
     speller = Words(words)
-    return GrammarMatcher(TokenMasks(grammar, Spelling(words, speller.encode)), stops, 1), speller
+    return GrammarMatcher(Compiled(grammar, Vocabulary(words, speller.encode)), stops, 1), speller
 
 
 def offered(grammar, said=b"", stops=STOPS):
     """The text that is offered behind a text, and the number of its tokens."""
     guide, speller = guided(grammar, stops=stops)
-    tokens = Foregone(guide, 1, Spelled()).tokens((5, *speller.encode(said.decode())))
+    ids = (5, *speller.encode(said.decode()))
+    assert guide.advance(ids)
+    tokens = Foregone(guide, Spelled()).tokens(ids)
     return b"".join(speller.words[token] for token in tokens), len(tokens)
 
 
@@ -61,7 +63,7 @@ def test_an_indented_list_keeps_its_indentation():
 
 
 def test_a_certain_end_is_drafted():
-    grammar = Grammar((("root", Row((Choice((Text(b"a"), Text(b"b"))), Text(b"end")))),))
+    grammar = Grammar('start: ("a" | "b") "end"')
     assert offered(grammar, b"a") == (b"end", 4)  # and the stop token, which has no bytes
     assert offered(grammar, b"aend") == (b"", 1)
     two = frozenset({0, 1})  # which of them it will be, nobody knows
@@ -69,12 +71,12 @@ def test_a_certain_end_is_drafted():
 
 
 def test_the_rest_of_a_begun_word_is_offered():
-    grammar = Grammar((("root", Row((Text(b"name"), Text(b"name")))),))
+    grammar = Grammar('start: "namename"')
     assert offered(grammar) == (b"namename", 3)  # two words and the end
     assert offered(grammar, b"na") == (b"mename", 4)
 
 
-NAMES = Grammar((("root", Repeat(Choice((Text(b"name"), Text(b"x"))))),))
+NAMES = Grammar('start: ("name" | "x")*')
 WORDS = (b"", b"n", b"a", b"m", b"e", b"x", b"am")
 
 
@@ -113,7 +115,7 @@ def test_without_a_format_nothing_is_offered():
     assert tree.tokens == (1,)
 
 
-PAIR = Grammar((("root", Repeat(Choice((Text(b"cabba"), Text(b"abcab"))))),))
+PAIR = Grammar('start: ("cabba" | "abcab")*')
 
 
 def runs(drafter, **limits):

@@ -8,7 +8,7 @@ import torch
 
 from engine.engine import Engine
 from engine.errors import OutOfMemory
-from engine.grammar.rules import Bytes, Grammar, Row, Text
+from engine.grammar.grammar import Grammar
 from engine.interfaces.target import Scores
 from engine.models.own.target import TorchTarget
 from engine.request import Done, FinishReason, GenerationRequest, SamplingParams, Tokens
@@ -16,9 +16,8 @@ from engine.speculation.tree import DraftTree
 from tests.engine.tiny import Words, engine_over, run_all, tiny_target
 from tests.laws.by_hand import WORDS
 
-E_ACUTE = (Bytes(((0xC3, 0xC3),)), Bytes(((0xA9, 0xA9),)))  # of which the words have no byte
-STUCK = Grammar((("root", Row((Text(b"a"), *E_ACUTE))),))
-STUCK_AT_ONCE = Grammar((("root", Row(E_ACUTE)),))
+STUCK = Grammar('start: "aé"')  # the words have no byte of the second letter
+STUCK_AT_ONCE = Grammar('start: "é"')
 SEEDED = SamplingParams(1.0, seed=7)
 
 

@@ -3,23 +3,26 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llguidance import LLParserLimits
 
 from engine.errors import InvalidRequest, Stuck
-from engine.grammar.rules import Bytes, Choice, Grammar, Repeat, Row, Text
-from engine.grammar.token_bytes import Spelling
+from engine.grammar.grammar import Grammar
+from engine.grammar.vocabulary import Vocabulary
 from engine.request import FinishReason, GenerationRequest
-from engine.speculation.grammar_mask import KEPT, GrammarCache, GrammarMatcher, TokenMasks
+from engine.speculation.grammar_mask import KEPT, Compiled, GrammarCache, GrammarMatcher
 from engine.speculation.tree import DraftTree, single
 from tests.engine.tiny import Words, engine_over, run_all, tiny_target
 
 STOP = 0
 WORDS = (b"", b"a", b"b", b"c", b"ab", b"abc", b"x")
-ABC = Grammar((("root", Choice((Text(b"abc"), Text(b"ax")))),))
+ABC = Grammar('start: "abc" | "ax"')
 STOPS = frozenset({STOP})
 
 
 def matcher(grammar=ABC, words=WORDS):
-    return GrammarMatcher(TokenMasks(grammar, Spelling(words)), STOPS, 1)
+    return GrammarMatcher(Compiled(grammar, Vocabulary(words)), STOPS, 1)
 
 
 def allowed(row):
@@ -71,8 +74,8 @@ def test_a_request_without_a_grammar_is_not_changed_by_one_with_a_grammar():
     [
         ({}, None, "no tokenizer, which grammars need"),
         ({"stop_tokens": frozenset()}, WORDS, "needs at least one stop token"),
-        ({}, WORDS[:2], "the byte 0x62"),
-        ({"grammar": Grammar((("root", Choice(())),))}, WORDS, "empty choice"),
+        ({"grammar": Grammar("start: other")}, WORDS, "cannot be used"),
+        ({"grammar": Grammar("start: /a{2}/ & /b*/")}, WORDS, "cannot be used"),
     ],
 )
 def test_an_invalid_grammar_is_refused(changed, words, said):
@@ -83,19 +86,18 @@ def test_an_invalid_grammar_is_refused(changed, words, said):
     assert not engine.busy
 
 
-LETTERS = Bytes(((0x61, 0x63),))
-TANGLED = Grammar((("root", Repeat(Repeat(Repeat(LETTERS, 0, 50), 1, 50), 40, 40)),))
-BROKEN_OFF = Grammar(
-    (("root", Row((Text(b"aa"), Bytes(((0xE9, 0xE9),))))),)
-)  # no token has the last byte
+TANGLED = Grammar("start: /[a-c]/ start | /[a-c]/")  # every letter may end all that began before
+BROKEN_OFF = Grammar('start: "aa" /[éè]/')  # no token has the last letter's bytes
 
 
 @pytest.mark.parametrize("drafter", ["none", "auto", "chain"])
 @pytest.mark.parametrize(
     ("grammar", "code"), [(TANGLED, "format_ambiguous"), (BROKEN_OFF, "format_stuck")]
 )
-def test_a_grammar_that_fails_ends_its_own_answer_only(grammar, code, drafter):
+def test_a_grammar_that_fails_ends_its_own_answer_only(grammar, code, drafter, monkeypatch):
     """Regression: it ended all running answers."""
+    few = LLParserLimits(max_items_in_row=20, verbose_errors=False)
+    monkeypatch.setattr("engine.grammar.vocabulary.LIMITS", few)
     free = GenerationRequest((5, 6, 7), 40, drafter="none")
     held = GenerationRequest((5, 6, 7), 40, stop_tokens=STOPS, drafter=drafter, grammar=grammar)
     alone = run_all(engine_over(tiny_target(), tiny_target(5)), [free])[0]
@@ -110,24 +112,67 @@ def test_the_vocabulary_is_read_once_and_the_least_recent_grammar_is_dropped():
     words = Words(WORDS)
     cache = GrammarCache(13, words)
     requests = [
-        GenerationRequest(
-            (1,), 5, stop_tokens=STOPS, grammar=Grammar((("root", Text(b"a" * length)),))
-        )
+        GenerationRequest((1,), 5, stop_tokens=STOPS, grammar=Grammar(f'start: "{"a" * length}"'))
         for length in range(1, KEPT + 2)
     ]
-    compiled = [cache.matcher(request).masks for request in requests]
-    assert cache.matcher(requests[-1]).masks is compiled[-1]
-    assert cache.matcher(requests[1]).masks is compiled[1]
-    assert cache.matcher(requests[0]).masks is not compiled[0]
+    compiled = [cache.matcher(request).compiled for request in requests]
+    assert cache.matcher(requests[-1]).compiled is compiled[-1]
+    assert cache.matcher(requests[1]).compiled is compiled[1]
+    assert cache.matcher(requests[0]).compiled is not compiled[0]
     assert words.read == 1
     assert cache.matcher(GenerationRequest((1,), 5)) is None
 
 
-def test_a_grammar_with_too_many_states_is_compiled_again(monkeypatch):
-    cache = GrammarCache(13, Words(WORDS))
-    request = GenerationRequest((1,), 5, stop_tokens=STOPS, grammar=ABC)
-    first = cache.matcher(request).masks
-    monkeypatch.setattr("engine.speculation.grammar_mask.MOST_STATES", len(first.states))
-    assert cache.matcher(request).masks is first
-    monkeypatch.setattr("engine.speculation.grammar_mask.MOST_STATES", len(first.states) - 1)
-    assert cache.matcher(request).masks is not first
+GRAMMARS = [
+    ABC,
+    Grammar('start: ("cabba" | "abcab" | "x")*'),
+    Grammar('start: "a" start "b" | "c"'),
+    Grammar('start: /[abc]{0,9}x/ | "ab" /[ab]*/'),
+    Grammar('start: ("a" | "ab" | "b" | "abc")* "x"'),
+]
+
+
+@st.composite
+def trees(draw):
+    """Any tokens, the root's first."""
+    tokens = draw(st.lists(st.integers(0, len(WORDS) - 1), min_size=1, max_size=12))
+    parents = [-1, *(draw(st.integers(0, at)) for at in range(len(tokens) - 1))]
+    return DraftTree(tuple(tokens), tuple(parents))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from(GRAMMARS), st.lists(st.integers(1, 6), max_size=3), trees(), st.booleans())
+def test_law_every_node_has_the_mask_of_plain_decoding(grammar, said, tree, greedy):
+    """And the tree leaves no trace: afterwards the answer goes on as if it had never been."""
+    held, logits = matcher(grammar), torch.randn(len(tree), len(WORDS))
+    ids = [9, *said]
+    if not held.advance(ids):
+        return
+    rows = torch.as_tensor(held.mask(tree, logits, ids, greedy=greedy))
+    for node in range(len(tree)):
+        path = []
+        up = node
+        while up > 0:
+            path.insert(0, tree.tokens[up])
+            up = tree.parents[up]
+        plain = matcher(grammar)
+        fits = plain.advance([9, *said, *path])
+        alone = plain.mask(single(1), logits[node : node + 1], [9, *said, *path], greedy=False)
+        if not greedy:
+            assert torch.equal(rows[node], torch.as_tensor(alone)[0]), (node, path)
+        elif fits and node == 0:
+            assert int(rows[0].argmax()) == int(torch.as_tensor(alone)[0].argmax())
+    fresh = matcher(grammar)
+    fresh.advance(ids)
+    again, wanted = (one.mask(single(1), logits[:1], ids, greedy=False) for one in (held, fresh))
+    assert torch.equal(torch.as_tensor(again), torch.as_tensor(wanted))
+
+
+def test_answers_of_one_grammar_do_not_see_each_other():
+    compiled = Compiled(ABC, Vocabulary(WORDS))
+    one, other = (GrammarMatcher(compiled, STOPS, 1) for _ in range(2))
+    assert one.advance([9, 4])
+    rows = other.mask(single(9), torch.zeros(1, 7), [9], greedy=False)
+    assert allowed(rows[0]) == [1, 4, 5]
+    assert not other.advance([9, 3])
+    assert allowed(one.mask(single(4), torch.zeros(1, 7), [9, 4], greedy=False)[0]) == [3]

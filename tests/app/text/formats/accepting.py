@@ -4,15 +4,17 @@ import re
 import uuid
 from datetime import date, datetime
 
-from app.text.formats.schema_disjoint import kind_of
+from app.text.formats.kinds import kind_of
 
 FORM_CHECKS = {
     "date": date.fromisoformat,
-    "date-time": datetime.fromisoformat,
-    "time": lambda text: datetime.fromisoformat(f"2000-01-01T{text}"),
+    "date-time": lambda text: datetime.fromisoformat(text.replace("59:60", "59:59")),
+    "time": lambda text: datetime.fromisoformat(f"2000-01-01T{text.replace('59:60', '59:59')}"),
     "uuid": uuid.UUID,
     "email": lambda text: re.fullmatch(r"[^@\s]{1,64}@[\w-]+(\.[\w-]+)+", text) or _no(text),
     "hostname": lambda text: len(text) <= 253 or _no(text),
+    "json-pointer": lambda text: re.fullmatch(r"(/([^~/]|~[01])*)*", text) or _no(text),
+    "relative-json-pointer": lambda text: re.match(r"\d+(#|/|$)", text) or _no(text),
     "ipv4": lambda text: all(0 <= int(part) <= 255 for part in text.split(".")) or _no(text),
 }
 

@@ -8,10 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.text.formats.json_schema import LARGEST, schema_grammar
-from app.text.formats.json_text import grammar
-from app.text.formats.scalars import FARTHEST, FORMATS, between
+from app.text.formats.schema_words import DEEPEST
+from app.text.formats.string_formats import FORMATS
 from engine.errors import InvalidRequest
-from engine.grammar.states import DEAD, States
 from tests.app.text.formats.accepting import accepts
 from tests.app.text.formats.walks import has, said
 
@@ -76,21 +75,21 @@ schemas = st.recursive(leaves, composed, max_leaves=6)
 @given(schemas, st.integers(0, 999))
 def test_law_what_the_grammar_lets_through_the_schema_accepts(schema, seed):
     try:
-        states = States(schema_grammar(schema))
+        found = schema_grammar(schema)
     except InvalidRequest as error:
-        if "no whole number" in str(error):  # two exclusive bounds with nothing between
+        if "cannot be held" in str(error):  # two exclusive bounds with nothing between
             return
         raise
     source = random.Random(seed)
     for _ in range(8):
-        text = said(states, source).decode()
+        text = said(found, source).decode()
         assert accepts(schema, json.loads(text), schema), text
 
 
 @settings(deadline=None)
 @given(st.integers(0, 999))
 def test_law_any_object_is_an_object(seed):
-    text = said(States(schema_grammar({"type": "object"})), random.Random(seed)).decode()
+    text = said(schema_grammar({"type": "object"}), random.Random(seed)).decode()
     assert isinstance(json.loads(text), dict)
 
 
@@ -170,48 +169,41 @@ def test_a_definition_may_have_any_name(name):
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"type": "string", "pattern": "(?=a)"}, "'pattern' at #: '(?=' in the pattern"),
+        (False, "the schema is false"),
+        ({"type": "string", "pattern": "(?!a)"}, "'pattern' at #: '(?!' in the pattern"),
         ({"type": "string", "pattern": 3}, "'pattern' at # is 3"),
-        ({"type": "string", "pattern": "(a{0,999}){0,999}"}, "998001 times in all"),
-        ({"type": "string", "pattern": "a|bb", "maxLength": 1}, "length bounds together with 'pattern'"),
-        ({"type": "string", "pattern": "a", "format": "date"}, "'format' together with 'pattern'"),
-        ({"properties": {"a": {"not": {}}}}, "'not' at #/properties/a"),
-        ({"type": "string", "format": "uri"}, "the format 'uri' at #"),
-        ({"type": "number", "maximum": 3}, "'maximum' at # is not supported for numbers with fractions"),
-        ({"type": "integer", "minimum": 5, "maximum": 4}, "no whole number"),
+        ({"properties": {"a": {"uniqueItems": True}}}, "'uniqueItems' at #/properties/a"),
+        ({"type": "string", "format": "regex"}, "'format' at # 'regex' is not supported"),
+        ({"type": "integer", "minimum": 5, "maximum": 4}, "at # cannot be held"),
         ({"type": "integer", "minimum": "5"}, "'minimum' at # is '5'"),
         ({"type": "text"}, "'type' at # is 'text'; it may be object"),
-        ({"enum": []}, "no value of its type"),
-        ({"enum": [1], "type": "string"}, "no value of its type"),
+        ({"enum": []}, "'enum' at # cannot be held"),
+        ({"type": "object", "required": ["a"], "properties": {"a": {"enum": [1], "type": "string"}}}, "at #/properties/a cannot be held"),
         ({"$ref": "#/$defs/x"}, "points to nothing"),
         ({"$ref": "http://example.org/s"}, "must be # or begin with #/"),
         ({"$defs": {"A": {"$anchor": "item"}}, "items": {"$ref": "#item"}}, "'#item' at #/items must be"),
         ({"items": {"$dynamicRef": "#"}}, "'$dynamicRef' at #/items is not supported"),
         ({"items": {"$recursiveRef": "#"}}, "'$recursiveRef' at #/items is not supported"),
         ({"items": {"$id": "x", "items": {"$ref": "#"}}}, "'$id' at #/items is not supported"),
-        ({"anyOf": [{}], "unevaluatedProperties": False}, "'unevaluatedProperties' together with 'anyOf'"),
-        ({"type": "array", "items": False, "minItems": 2}, "'minItems' at # is 2, but 'items' is false"),
-        ({"items": {"type": "integer", "minimum": 10**16}}, "bounds at #/items leave only numbers"),
-        ({"type": "integer", "exclusiveMaximum": -(10**20)}, "with more than 16 digits"),
+        ({"anyOf": [{}], "unevaluatedProperties": False}, "'unevaluatedProperties' at #"),
+        ({"type": "array", "items": False, "minItems": 2}, "at # cannot be held"),
+        ({"items": {"type": "integer", "minimum": 10**19}}, "'minimum' at #/items leaves only numbers"),
+        ({"const": 2**53 + 1}, "that cannot be held exactly"),
         ({"$ref": "#"}, "never ends"),
-        ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "begins with itself"),
-        ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "never ends"),
-        ({"items": {"type": "array", "minItems": 3, "maxItems": 2}}, "which is more than"),
-        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "not mutually exclusive"),
-        ({"oneOf": [{"const": n} for n in range(129)]}, "at most 128 are allowed"),
-        ({"anyOf": [{"type": "integer"}], "minimum": 3}, "'minimum' together with 'anyOf'"),
-        ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, "'allOf' at # is not supported"),
+        ({"properties": {"a": {"$ref": "#"}}, "required": ["a"], "type": "object"}, "never ends"),
+        ({"type": "array", "minItems": 3, "maxItems": 2}, "at # cannot be held"),
+        ({"not": {"format": "date"}}, "'not' at # is not supported"),
         ({"const": float("inf")}, "cannot be written as JSON"),
         ({"const": "\ud800"}, "cannot be written as JSON"),
         ({"description": "x" * LARGEST}, f"at most {LARGEST}"),
         ([], "must be an object"),
-        ({"type": "string", "maxLength": 1_000_000}, "choose 0 to"),
     ],
 )  # fmt: skip
 def test_unsupported_schemas_are_refused_with_its_place(schema, words):
     with pytest.raises(InvalidRequest) as caught:
         schema_grammar(schema)
     assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 SHAPES = [
@@ -246,9 +238,9 @@ def deep(levels):
 
 
 def test_a_schema_may_be_so_deep_and_no_deeper():
-    assert passes(deep(32), "[" * 32 + "]" * 32)
-    with pytest.raises(InvalidRequest, match="more than 32 levels"):
-        schema_grammar(deep(33))
+    assert passes(deep(DEEPEST), "[" * DEEPEST + "]" * DEEPEST)
+    with pytest.raises(InvalidRequest, match=f"more than {DEEPEST} levels"):
+        schema_grammar(deep(DEEPEST + 1))
 
 
 junk = st.recursive(
@@ -270,33 +262,30 @@ junk = st.recursive(
 def test_law_whatever_is_sent_as_a_schema_gets_a_grammar_or_one_sentence(schema):
     sentence = ""
     try:
-        start = States(schema_grammar(schema)).start
+        found = schema_grammar(schema)
     except InvalidRequest as error:
-        start, sentence = DEAD, str(error)
-    assert (start != DEAD) != bool(sentence)
+        found, sentence = None, str(error)
+    assert (found is not None) != bool(sentence)
     assert "\n" not in sentence
 
 
 edges = st.integers(-(10**6), 10**6) | st.integers(-99, 99) | st.none()
 
 
+@settings(deadline=None)
 @given(edges, edges, st.lists(st.integers(-2 * 10**6, 2 * 10**6), max_size=20))
 def test_law_a_number_passes_exactly_within_its_bounds(one, other, asked):
     low, high = (one, other) if None in (one, other) else (min(one, other), max(one, other))
-    numbers = grammar(between(low, high))
+    bounds = {"minimum": low, "maximum": high}
+    numbers = schema_grammar(
+        {"type": "integer", **{w: v for w, v in bounds.items() if v is not None}}
+    )
     near = [n + d for n in (low, high, 0) if n is not None for d in (-1, 0, 1)]
     for number in (*asked, *near):
         within = (low is None or low <= number) and (high is None or number <= high)
         assert has(numbers, str(number)) == within
 
 
-@pytest.mark.parametrize("text", ["00", "01", "-0", "-00", "+1", "1.0", "1e3", "", "-"])
+@pytest.mark.parametrize("text", ["00", "01", "-00", "+1", "1.0", "1e3", "", "-"])
 def test_a_number_is_written_in_one_way(text):
-    assert not has(grammar(between(-100, 100)), text)
-
-
-def test_digits_have_an_end():
-    numbers = grammar(between(None, None))
-    assert has(numbers, str(FARTHEST))
-    assert has(numbers, str(-FARTHEST))
-    assert not has(numbers, str(FARTHEST + 1))
+    assert not has(schema_grammar({"type": "integer", "minimum": -100, "maximum": 100}), text)

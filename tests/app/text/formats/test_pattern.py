@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.text.formats.characters import LAST, joined, others, plain, quoted
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
-from engine.grammar.rules import Choice, Grammar
-from engine.grammar.states import States
-from tests.app.text.formats.walks import has, made, said, shortest_way_out
+from tests.app.text.formats.walks import has, made, said
 
 SPACES = "\\t-\\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 ATOMS = {  # as ECMA-262 has it -> the same in Python
@@ -57,9 +54,9 @@ def passes(pattern, text, **more):
 @given(patterns, st.sampled_from(["{}", "^{}", "{}$", "^{}$", "^(?:{})$|b"]), st.integers(0, 99))
 def test_law_whatever_the_grammar_lets_through_matches(pattern, tied, seed):
     ecma, python = (tied.format(one) for one in pattern)
-    states, source = States(grammar(ecma)), random.Random(seed)
+    found, source = grammar(ecma), random.Random(seed)
     for _ in range(5):
-        text = json.loads(said(states, source, shortest_way_out).decode())
+        text = json.loads(said(found, source).decode())
         assert re.search(python.replace("$", r"\Z"), text), (ecma, text)
 
 
@@ -73,9 +70,9 @@ def test_law_length_bounds_are_supported_or_refused(pattern, least, more, seed):
         "maxLength": least + more,
     }
     found, sentence = made(schema_grammar, asked)
-    assert found is not None or "write the length into the pattern" in sentence
+    assert found is not None or "at # cannot be held" in sentence
     for _ in range(3 if found else 0):
-        text = json.loads(said(States(found), random.Random(seed), shortest_way_out).decode())
+        text = json.loads(said(found, random.Random(seed)).decode())
         assert least <= len(text) <= least + more
         assert re.search(f"^{pattern[1]}\\Z", text)
 
@@ -87,26 +84,6 @@ def test_law_whatever_matches_passes(pattern, data):
     text = data.draw(st.from_regex(re.compile(python), fullmatch=True))
     assert passes(f"^(?:{ecma})$", text)
     assert passes(ecma, f"x{text}\ny")
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, LAST), st.integers(0, 3000)), max_size=4),
-    st.integers(0, LAST),
-)
-def test_law_a_character_is_in_a_set_or_in_all_others(pairs, code):
-    ranges = joined((low, min(low + more, LAST)) for low, more in pairs)
-    edges = [edge for low, high in ranges for edge in (low - 1, low, high, high + 1)]
-    for one in (code, *edges):
-        if not 0 <= one <= LAST or 0xD800 <= one <= 0xDFFF:
-            continue
-        there = any(low <= one <= high for low, high in ranges)
-        for write, text in (
-            (plain, chr(one)),
-            (quoted, json.dumps(chr(one), ensure_ascii=False)[1:-1]),
-        ):
-            for found, wanted in ((ranges, there), (others(ranges), not there)):
-                rule = write(found)
-                assert (rule != Choice(()) and has(Grammar((("root", rule),)), text)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -127,10 +104,6 @@ def test_law_a_character_is_in_a_set_or_in_all_others(pairs, code):
     ],
 )  # fmt: skip
 def test_examples(pattern, more, good, bad):
-    if pattern.startswith("^(\\+1)"):
-        with pytest.raises(InvalidRequest, match="write the length into the pattern"):
-            grammar(pattern, **more)
-        more = {"minLength": 1}
     assert all(passes(pattern, text, **more) for text in good)
     assert not any(passes(pattern, text, **more) for text in bad)
 
@@ -139,10 +112,10 @@ def test_examples(pattern, more, good, bad):
     ("pattern", "said"),
     [
         ("(?=a)b", "'(?='"), ("(?<!a)b", "'(?<!'"), ("(?i)a", "'(?i'"), (r"(a)\1", r"'\\1'"), (r"\bword", r"'\\b'"),
-        (r"\p{L}", r"'\\p'"), ("a^b", "'^'"), ("(a$)", "'$'"), ("a**", "two quantifiers"), ("a{2}{3}", "two quantifiers"),
+        (r"\p{L}", r"'\\p'"), ("a^b", "'^'"), ("(a$)b", "'$'"), ("a**", "two quantifiers"), ("a{2}{3}", "two quantifiers"),
         ("*a", "'*'"), ("(a", "'('"), ("a)", "')'"), ("[a", "ends too early"), ("a\\", "ends too early"),
         ("[z-a]", "'-'"), ("[]", "empty character class"), (r"\ud800", r"'\\ud800'"), (r"\xzz", r"'\\xzz'"), ("a{3,2}", "the smaller first"),
-        ("a{0,99999}", "choose 0 to"), ("(" * 40 + ")" * 40, "32 nested groups"), (r"\u{110000}", "is not supported"),
+        ("a{0,999999}", "choose 0 to"), ("(" * 40 + ")" * 40, "32 nested groups"), (r"\u{110000}", "is not supported"),
     ],
 )  # fmt: skip
 def test_unsupported_patterns_are_refused(pattern, said):
@@ -158,7 +131,4 @@ def test_law_whatever_is_sent_gets_a_grammar_or_one_sentence(pattern):
     found, sentence = made(grammar, pattern)
     assert (found is None) == bool(sentence)
     assert "\n" not in sentence
-    assert (
-        found is None
-        or said(States(found), random.Random(1), shortest_way_out).decode() is not None
-    )
+    assert found is None or said(found, random.Random(1)).decode() is not None

@@ -4,18 +4,20 @@ import json
 import random
 import re
 
+import numpy as np
 import pytest
 
 from app.request import Delta, Tool, ToolUse
 from app.text.harmony.calls import held_in_channels
 from app.text.harmony.detokenizer import HarmonyDetokenizer
-from app.text.harmony.format import CONTROL_BYTE, HarmonyTokens, grammar_bytes
+from app.text.harmony.format import CONSTRAIN, MARKS, HarmonyTokens, grammar_bytes
 from app.text.tools.call_format import DEFAULT_FORM
 from app.text.tools.call_parser import ToolCallParser
 from app.text.vocabulary import FolderVocabulary
 from engine.errors import InvalidRequest
-from engine.grammar.states import DEAD, States
-from engine.grammar.token_bytes import Spelling
+from engine.grammar.grammar import CONTROL_BYTE, Grammar
+from engine.grammar.vocabulary import BYTES, Vocabulary
+from tests.app.text.formats.walks import Walk
 from tests.app.text.harmony.channelled import ANALYSIS, CONTROL, FINAL, NEXT, TOKENIZER, ids_of
 from tests.app.text.parsing import calls_of, parsed
 
@@ -23,29 +25,33 @@ INTEGER = {"type": "integer", "maximum": 9}
 ADD = Tool("add", "", {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]})
 LOOK = Tool("add_up", "", {"type": "object", "properties": {"what": {"enum": ["x"]}}, "required": ["what"]})  # fmt: skip
 VOCABULARY = FolderVocabulary(TOKENIZER)
-SPELLING = Spelling(grammar_bytes(VOCABULARY, TOKENIZER.get_vocab_size()), VOCABULARY.encode)
+SPELLING = Vocabulary(grammar_bytes(VOCABULARY, TOKENIZER.get_vocab_size()), VOCABULARY.encode)
 FIRST = "<|channel|>commentary to=functions."
 KIND = " <|constrain|>json<|message|>"
 
 
-def states(**wanted: bool) -> States:
-    found = held_in_channels(DEFAULT_FORM, ToolUse((ADD, LOOK), **wanted))
+def steps_of(use: ToolUse) -> Grammar:
+    found = held_in_channels(DEFAULT_FORM, use)
     assert found is not None
-    SPELLING.check(found)
-    return States(found)
+    return found
 
 
-def walked(steps: States, chance: random.Random) -> list[int]:
+def states(**wanted: bool) -> Grammar:
+    return steps_of(ToolUse((ADD, LOOK), **wanted))
+
+
+def walked(steps: Grammar, chance: random.Random) -> list[int]:
     """Random tokens that the grammar allows, up to an end."""
-    state, ids = steps.start, []
-    while not (steps.accepts(state) and (len(ids) > 60 or chance.random() < 0.1)):
-        ahead = SPELLING.allowed(steps, state).nonzero()[0].tolist()
+    state, ids = SPELLING.matcher(steps), []
+    while not (state.is_accepting() and (len(ids) > 60 or chance.random() < 0.1)):
+        bits = np.unpackbits(np.frombuffer(state.compute_bitmask(), np.uint8), bitorder="little")
+        ahead = np.flatnonzero(bits[: len(SPELLING.tokens)]).tolist()
         marks = [token for token in ahead if token < len(CONTROL)]
         if not ahead:
             break
         ids.append(chance.choice(marks if marks and chance.random() < 0.3 else ahead))
-        state = steps.walk(state, SPELLING.tokens[ids[-1]])
-    assert steps.accepts(state)
+        assert state.consume_token(ids[-1])
+    assert state.is_accepting()
     return ids
 
 
@@ -72,10 +78,13 @@ def test_law_every_call_fits(seed: int) -> None:
     assert all(fits(*call) for call in calls)
 
 
-def ends(steps: States, written: str) -> bool:
-    text = re.sub("|".join(map(re.escape, CONTROL)), lambda m: "\ue000" + m.group(), written)
-    state = steps.walk(steps.start, text.encode().replace("\ue000".encode(), CONTROL_BYTE))
-    return state != DEAD and steps.accepts(state)
+def ends(steps: Grammar, written: str) -> bool:
+    """Whether the text, its control tokens among it, is a whole answer."""
+    walk, named = Walk(steps, (*MARKS, CONSTRAIN)), (*MARKS, CONSTRAIN)
+    path: list[int] = []
+    for part in re.split(f"({'|'.join(map(re.escape, named))})", written):
+        path += [BYTES + named.index(part)] if part in named else part.encode()
+    return walk.take(path) and walk.ends()
 
 
 class TestWhatMayCome:
@@ -109,15 +118,15 @@ class TestWhatMayCome:
         assert not ends(may, "<|channel|>other<|message|>")
 
     def test_only_the_named_one(self) -> None:
-        found = held_in_channels(DEFAULT_FORM, ToolUse((ADD, LOOK), must_call=True, only="add_up"))
-        assert not ends(States(found), self.CALLS[0])
-        assert ends(States(found), self.CALLS[2])
+        found = steps_of(ToolUse((ADD, LOOK), must_call=True, only="add_up"))
+        assert not ends(found, self.CALLS[0])
+        assert ends(found, self.CALLS[2])
 
     def test_a_strict_schema_that_cannot_be_held_is_refused(self) -> None:
-        odd = Tool("odd", "", {"type": "object", "not": {}}, strict=True)
+        odd = Tool("odd", "", {"type": "object", "uniqueItems": True}, strict=True)
         with pytest.raises(InvalidRequest):
             held_in_channels(DEFAULT_FORM, ToolUse((odd,)))
-        loose = Tool("odd", "", {"type": "object", "not": {}})
+        loose = Tool("odd", "", {"type": "object", "uniqueItems": True})
         assert held_in_channels(DEFAULT_FORM, ToolUse((loose,))) is not None
 
 

@@ -1,0 +1,174 @@
+"""Words of JSON Schema about any value, texts, numbers and lists: see ``schema_words.py``."""
+
+import math
+from typing import Any
+
+from app.text.formats.kinds import TYPES
+from app.text.formats.negation import WholePattern, negated
+from app.text.formats.pattern import whole_patterns
+from app.text.formats.schema_disjoint import mutually_exclusive
+from app.text.formats.schema_word import Found, Words
+from app.text.formats.string_formats import FORMATS, LIBRARY, UNSUPPORTED
+from engine.errors import InvalidRequest
+
+_LARGEST = 2**63 - 1
+
+
+class ValueWords(Words):
+    """One method for each word, or for several that are alike."""
+
+    def type(self, word: str, value: Any) -> None:
+        """One type or several."""
+        kinds = [value] if isinstance(value, str) else value
+        if not isinstance(kinds, list) or not kinds or any(kind not in TYPES for kind in kinds):
+            raise InvalidRequest(
+                f"'type' at {self.place} is {value!r}; it may be {', '.join(TYPES)}"
+            )
+        self.found[word] = value
+
+    def values(self, word: str, value: Any) -> None:
+        """The values that are allowed."""
+        values = value if word == "enum" else [value]
+        if not isinstance(values, list):
+            raise InvalidRequest(f"'enum' at {self.place} must be a list")
+        if any(isinstance(one, int) and not _is_exact(one) for one in values):
+            raise self.refusal(word, f"has a number above {2**53} that cannot be held exactly")
+        self.found[word] = value
+
+    def reference(self, word: str, value: Any) -> None:
+        """A schema elsewhere in the document."""
+        self.found[word] = self.document.name_of(value, self.place)
+
+    def several(self, word: str, value: Any) -> None:
+        """All, any or one of several schemas."""
+        if not isinstance(value, list) or not value:
+            raise InvalidRequest(
+                f"{word!r} at {self.place} must be a list with at least one schema"
+            )
+        options = [self.inner(one, word, str(n)) for n, one in enumerate(value)]
+        if word == "allOf":
+            self.also(*options)
+        elif word == "oneOf" and mutually_exclusive(value, self.document.pointed):
+            self.also({"anyOf": options})
+        else:
+            self.found[word] = options
+            if word == "oneOf":
+                self.document.choices.append(self.place)
+
+    def negation(self, word: str, value: Any) -> None:
+        """What must not hold."""
+        self.also(self._turned(word, value))
+
+    def _turned(self, word: str, value: Any) -> Found | bool:
+        try:
+            other = negated(value, self.words, self.document.pointed)
+        except InvalidRequest as error:
+            raise self.refusal(word, f"is not supported: {error}") from error
+        return self.inner(other, word)
+
+    def condition(self, word: str, value: Any) -> None:
+        """What has to hold if something else does, or if not."""
+        if "then" not in self.words and "else" not in self.words:
+            return
+        met, unmet = self.words.get("then", True), self.words.get("else", True)
+        yes = {"allOf": [self.inner(value, word), self.inner(met, "then")]}
+        no = {"allOf": [self._turned(word, value), self.inner(unmet, "else")]}
+        self.also({"anyOf": [yes, no]})
+
+    def refused(self, word: str, value: Any) -> None:
+        """A word that nothing can hold."""
+        if value is not False and value != []:
+            raise self.refusal(word)
+
+    # texts
+
+    def pattern(self, word: str, value: Any) -> None:
+        """An expression that a text matches."""
+        if not isinstance(value, str):
+            raise InvalidRequest(f"'pattern' at {self.place} is {value!r}; it must be a string")
+        try:
+            wholes = [value] if isinstance(value, WholePattern) else whole_patterns(value)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"'pattern' at {self.place}: {error}") from error
+        self._whole(*wholes)
+
+    def format(self, word: str, value: Any) -> None:
+        """A named form of texts; unknown ones say nothing."""
+        if value in UNSUPPORTED:
+            raise self.refusal(word, f"{value!r} is not supported")
+        if isinstance(value, str) and value in LIBRARY:
+            self.found[word] = value
+        elif isinstance(value, str) and value in FORMATS:
+            self._whole(FORMATS[value])
+
+    def _whole(self, *expressions: str) -> None:
+        for expression in expressions:
+            if "pattern" in self.found:
+                self.also({"pattern": f"^(?:{expression})$"})
+            else:
+                self.found["pattern"] = f"^(?:{expression})$"
+
+    # counts and numbers
+
+    def bound(self, word: str, value: Any) -> None:
+        """The least or the greatest number."""
+        if isinstance(value, bool) and word.startswith("exclusive"):
+            self.found[word] = value
+            return
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidRequest(f"{word!r} at {self.place} is {value!r}; it must be a number")
+        upper = word.endswith("aximum")
+        if (value < -_LARGEST) if upper else (value > _LARGEST):
+            raise self.refusal(word, "leaves only numbers of more than 18 digits")
+        if abs(value) > 1e300:
+            return  # no answer has that many digits
+        self.found[word] = _inward(value, upper=upper)
+
+    def multiple(self, word: str, value: Any) -> None:
+        """A number that is contained a whole number of times."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise InvalidRequest(f"{word!r} at {self.place} is {value!r}; it must be more than 0")
+        self.found[word] = value
+
+    # lists
+
+    def items(self, word: str, value: Any) -> None:
+        """Also in the words of older drafts, in which ``items`` may be a list."""
+        first = value if word == "items" else self.words[word]
+        if word == "items" and not isinstance(first, list):
+            self.found[word] = self.inner(value, word)
+            return
+        if not isinstance(first, list):
+            raise InvalidRequest(f"{word!r} at {self.place} must be a list of schemas")
+        self.found["prefixItems"] = [self.inner(s, word, str(n)) for n, s in enumerate(first)]
+        if word == "items" and "additionalItems" in self.words:
+            self.found["items"] = self.inner(self.words["additionalItems"], "additionalItems")
+
+    def unique(self, word: str, value: Any) -> None:
+        """No two items alike."""
+        most = self.words.get("maxItems")
+        if value is True and not (isinstance(most, int) and most <= 1):
+            raise self.refusal(word)
+
+    def contains(self, word: str, value: Any) -> None:
+        """An item that fits, which only the length can promise."""
+        least = self.words.get("minContains", 1)
+        if "maxContains" not in self.words and least == 0:
+            return
+        if value not in (True, {}) or "maxContains" in self.words or not isinstance(least, int):
+            raise self.refusal(word)
+        self.also({"minItems": least})
+
+
+def _is_exact(number: int) -> bool:
+    """Whether llguidance, which reads numbers as floats, reads this one as it is written."""
+    return abs(number) < 1e300 and float(number) == number
+
+
+def _inward(value: float, *, upper: bool) -> float:
+    """The bound, or the nearest one within it that llguidance reads as it is written."""
+    if isinstance(value, float) or _is_exact(value) or value == _LARGEST:
+        return value
+    near = float(value)
+    outside = near > value if upper else near < value
+    return int(math.nextafter(near, -math.inf if upper else math.inf)) if outside else int(near)
