@@ -11,8 +11,7 @@ from typing import Any
 
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
-from app.model_names import meant
-from app.models.hub.pasted import Pasted, pasted
+from app.model_names import Pasted, meant, pasted
 from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for
