@@ -1,17 +1,106 @@
-"""Names of models as people write them: in any case, with or without .gguf, as the hub has them."""
+"""Names of models as people write and paste them: in any case, with or without .gguf, as the hub has them.
+
+An address, owner/repo:Q4_K_M and the command of another program are read in one way, whether a model
+is downloaded, looked for here, or named in a request.
+"""
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from heapq import nlargest
+from urllib.parse import unquote, urlsplit
 
+_HOSTS = ("huggingface.co", "hf.co", "hf-mirror.com")
+_PROGRAMS = re.compile(
+    r"^(?:(?:ollama|llama-server|llama-cli|lms|hf|huggingface-cli|vllm|slipstream)\s+)?"
+    r"(?:(?:models\s+)?(?:run|pull|get|download|serve)\s+|-hf\s+)?",
+    re.IGNORECASE,
+)
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_FILE_VIEWS = frozenset({"blob", "resolve", "raw"})
+_USUAL = "latest"  # the tag that some programs give what has none
 ALIKE = 0.6  # how much of a name has to be the same for it to be proposed
-_HUB_FILE = re.compile(r"/(?:blob|resolve|raw|tree)/[^/]+(?=/|$)")
 _TYPE = re.compile(
     r"[-._ ]((?:ud-)?i?q\d(?:[-_][a-z0-9]+)*|mxfp4|nvfp4|bf16|f16|fp16|f32|fp32|int8|int4)$"
 )  # of numbers, at the end of a name
 _ENDS = (".gguf", "-gguf", "_gguf", ".git")
-_LATEST = "latest"  # the tag that some programs give what has none
+
+
+def is_repository(text: str) -> bool:
+    """Whether this can be a repository's name, such as ``Qwen/Qwen3-0.6B``."""
+    return bool(_REPOSITORY.fullmatch(text)) and ".." not in text and "--" not in text
+
+
+@dataclass(frozen=True, slots=True)
+class Pasted:
+    """A repository, and what of it was named: a file, a quantisation (``tag``), a revision."""
+
+    repo: str
+    file: str = ""
+    tag: str = ""
+    revision: str = ""
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The names or patterns of files that it asks for; none for the usual choice."""
+        if self.file:
+            return (self.file,)
+        return (f":{self.tag}",) if self.tag else ()
+
+
+def pasted(text: str, endpoint: str = "") -> Pasted | None:
+    """What ``text`` names; None for what is no repository, such as words of a search.
+
+    ``endpoint`` is the address of the hub that is used, perhaps a mirror.
+    """
+    plain = _PROGRAMS.sub("", text.strip().strip("'\"<>"), count=1).strip()
+    address = _address(plain, endpoint)
+    if address is not None:
+        return _of_path(address)
+    repo, _, tag = plain.partition(":")
+    repo, _, revision = repo.partition("@")
+    if "/" not in repo or not is_repository(repo) or " " in tag:
+        return None
+    return Pasted(repo, tag="" if tag.lower() == _USUAL else tag, revision=revision)
+
+
+def _address(plain: str, endpoint: str) -> str | None:
+    """The path of an address of the hub; None for anything else."""
+    if plain.lower().startswith("hf://"):
+        return plain[5:].removeprefix("models/")
+    hosts = {*_HOSTS, *(f"www.{host}" for host in _HOSTS), _split(endpoint)[0]} - {""}
+    host, path = _split(plain if "://" in plain else f"//{plain}")
+    return unquote(path.strip("/")).removeprefix("models/") if host in hosts else None
+
+
+def _split(address: str) -> tuple[str, str]:
+    """The host of an address, and the path on it; empty where it is none."""
+    try:
+        found = urlsplit(address)
+    except ValueError:  # a bracket that begins no IPv6 address
+        return "", ""
+    return found.netloc.lower(), found.path
+
+
+def _of_path(path: str) -> Pasted | None:
+    """owner/repo, owner/repo:tag, owner/repo/blob/revision/folder/file, owner/repo/tree/revision."""
+    owner, _, rest = path.partition("/")
+    name, _, inside = rest.partition("/")
+    name, _, tag = name.partition(":")
+    repo = f"{owner}/{name}"
+    if not (name and is_repository(repo)):
+        return None
+    view, _, place = inside.partition("/")
+    revision, _, file = place.partition("/")
+    if view not in (*_FILE_VIEWS, "tree") or revision == "main":
+        revision = ""
+    return Pasted(
+        repo,
+        file=file if view in _FILE_VIEWS else "",
+        tag="" if tag.lower() == _USUAL else tag,
+        revision=revision,
+    )
 
 
 def is_named(name: str, asked: str, repo: str = "") -> bool:
@@ -63,15 +152,22 @@ def did_you_mean(asked: str, known: Iterable[str]) -> str:
 
 def _parts(name: str) -> tuple[str, str]:
     """The words of a name, and its type of numbers; empty where it does not say."""
-    path = _HUB_FILE.sub("", name.strip().lower().partition("?")[0].replace("\\", "/"))
-    last = path.rstrip("/").rpartition("/")[2]
-    last, _, tag = last.partition(":")
+    last, tag = _last(name.strip().lower().replace("\\", "/"))
     for end in _ENDS:
         last = last.removesuffix(end)
-    name = last if tag in ("", _LATEST) else f"{last}-{tag}"
+    name = last if tag in ("", _USUAL) else f"{last}-{tag}"
     found = _TYPE.search(name)
     kind = found.group(1) if found else ""
     words = name.removesuffix(found.group() if found else "")
     for end in _ENDS:
         words = words.removesuffix(end)
     return re.sub(r"[-_. ]+", "-", words).strip("-"), re.sub(r"[-_.]+", "-", kind)
+
+
+def _last(plain: str) -> tuple[str, str]:
+    """The last part of a path, of a repository or of its file, and its tag; any host may be a mirror."""
+    found = pasted(plain, endpoint=plain)
+    if found is not None:
+        return (found.file or found.repo).rpartition("/")[2], found.tag
+    last, _, tag = plain.rstrip("/").rpartition("/")[2].partition(":")
+    return last, tag

@@ -86,6 +86,7 @@ class ToolUse:
     must_call: bool = False
     only: str = ""  # the name of the one tool that must be called, once
     parallel: bool = True  # several calls in one answer
+    otherwise: Grammar | None = None  # the form of an answer that calls none of them
 
     @property
     def callable(self) -> tuple[Tool, ...]:

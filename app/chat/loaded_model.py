@@ -25,12 +25,14 @@ from app.request import (
     Message,
     PartialAnswer,
     Thinking,
+    ToolUse,
     check_request,
     variables_for,
 )
 from app.settings import Settings
 from app.text.chat_text import ChatText, Prompt
 from app.text.detokenizer import StopFilter
+from app.text.either import either
 from app.text.named_templates import document
 from app.text.output_parser import OutputParser
 from app.text.own_sampling import with_own
@@ -299,7 +301,8 @@ class LoadedModel:
             return lambda start: Prompt(text.encode_text(chat.text + start), "")
         use = chat.tool_use
         must_call = use is not None and use.must_call and not text.calls_in_channels
-        thinking = "off" if chat.grammar is not None or must_call else chat.thinking
+        held = chat.grammar is not None or (use is not None and use.otherwise is not None)
+        thinking = "off" if held or must_call else chat.thinking
         if thinking == "off" and split_reasoning(prefix).reasoning is not None:
             thinking = AS_TAUGHT  # the answer has already reasoned
         variables = {**variables_for(thinking), **chat.variables}
@@ -307,13 +310,28 @@ class LoadedModel:
         return lambda start: rendered.prompt(start, thinks=thinking != "off")
 
     def _grammar(self, chat: ChatRequest) -> Grammar | None:
-        """The grammar of the answer: its format, or the form of tool calls."""
-        if chat.tool_use is None or chat.grammar is not None:
+        """The grammar of the answer: its format, the form of tool calls, or one of the two.
+
+        Raises InvalidRequest.
+        """
+        use = chat.tool_use
+        if use is None or chat.grammar is not None:
             return chat.grammar
+        if use.otherwise is not None:
+            return self._call_or_format(use, use.otherwise)
         in_channel = (
             bool(chat.prefix) and self.text.calls_in_channels
         )  # its header has been written
-        return None if in_channel else self.text.held(chat.tool_use)
+        return None if in_channel else self.text.held(use)
+
+    def _call_or_format(self, use: ToolUse, form: Grammar) -> Grammar:
+        calls = self.text.held(replace(use, must_call=True, otherwise=None))
+        if calls is None or self.text.calls_in_channels:
+            raise InvalidRequest(
+                "this model opens a channel for a call before it writes one, so an answer in a "
+                "format calls no tools; leave out one of the two, or set tool_choice to none"
+            )
+        return either(calls, form)
 
     def _begun(
         self, chat: ChatRequest, ids: Sequence[int], prompts: Callable[[str], Prompt]

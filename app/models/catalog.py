@@ -11,9 +11,8 @@ from typing import Any
 
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
-from app.model_names import meant
+from app.model_names import Pasted, meant, pasted
 from app.models.catalog_rows import catalog_rows, row_shape
-from app.models.hub.pasted import Pasted, pasted
 from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for

@@ -10,12 +10,13 @@ _TEXT, _NUMBER, _OBJECT, _LIST = (
 _MAYBE = {"type": ["string", "null"]}
 _FIELDS: dict[str, dict[str, Any]] = {  # of answers, by name; each has one type wherever it occurs
     "choices": _LIST, "content": _LIST, "created": _NUMBER, "created_at": {}, "data": _LIST,
+    "deleted": {"type": "boolean"},
     "error": {}, "first_id": _MAYBE, "has_more": {"type": "boolean"}, "id": _TEXT,
     "input_tokens": _NUMBER, "last_id": _MAYBE, "model": _TEXT, "output": _LIST, "role": _TEXT,
     "speculation": _OBJECT, "status": _TEXT, "stop_reason": _TEXT, "timings": _OBJECT,
     "usage": _OBJECT, "owned_by": _TEXT, "context_length": _NUMBER, "display_name": _TEXT,
 }  # fmt: skip
-_ANSWERED = ("id", "model", "usage", "timings", "speculation")
+ANSWERED = ("id", "model", "usage", "timings", "speculation")
 
 
 def _whole(constants: Mapping[str, str], required: Sequence[str]) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def answered(constants: Mapping[str, str], *required: str) -> Described:
 
 def written(constants: Mapping[str, str], *required: str) -> Described:
     """An answer of the model, whole or as events."""
-    described = answered(constants, *_ANSWERED, *required)
+    described = answered(constants, *ANSWERED, *required)
     described[200]["content"] |= _content(_TEXT, "text/event-stream")
     return described
 

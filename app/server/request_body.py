@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -13,11 +14,13 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from app.errors import UnknownDrafter
 from app.request import AS_TAUGHT, SEEDS, ChatRequest, Message, Thinking, ToolUse, check_drafter
 from app.server.foreign import without_foreign
 from app.server.text_schemas import Strict, unsupported, valid_unicode, wrong
+from app.server.tool_schemas import CUSTOM, FUNCTION
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
@@ -25,8 +28,9 @@ from engine.grammar.grammar import Grammar
 from engine.request import AUTO, RANGES, Penalties, SamplingParams
 
 _OLD_TOOLS = "this is the older name of tools; send tools and tool_choice"
-_ONE_FORM = (
-    "an answer in a format calls no tools; leave out one of the two, or set tool_choice to none"
+_NO_CALL = (
+    "a grammar holds the whole answer, so no call can be required; leave out one of the two, or set "
+    "tool_choice to auto"
 )
 _ONE_GRAMMAR = "an answer has one format; leave out the grammar, or response_format and json_schema"
 _NO_CHOICE = "the server does not choose among answers; send n to get several"
@@ -125,6 +129,8 @@ class ResponseFormat(Strict):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: SchemaFormat | None = None
+    name: str | None = None  # this one and the next are sent back
+    strict: bool | None = None
     rules: dict[str, Any] | None = Field(default=None, alias="schema")
 
     @property
@@ -156,7 +162,7 @@ class RequestBody(Strict):
 
     model_config = ConfigDict(allow_inf_nan=False)
     refused: ClassVar[Refusals] = REFUSED
-    own_tools: ClassVar[tuple[str, ...]] = ("function",)  # types of tools that run
+    own_tools: ClassVar[tuple[str, ...]] = (FUNCTION, CUSTOM)  # types of tools that clients run
     prompt_field: ClassVar[str]  # the field that is too long where the context is too short
 
     model: str
@@ -179,7 +185,7 @@ class RequestBody(Strict):
     response_format: ResponseFormat | None = None
     json_schema: dict[str, Any] | None = None  # as llama-server calls it
     grammar: Annotated[str, BeforeValidator(valid_unicode)] | None = None  # GBNF, as there
-    skipped: tuple[str, ...] = ()  # by this server: kinds that do not run here, named in a header
+    skipped: SkipJsonSchema[tuple[str, ...]] = ()  # by this server: kinds that do not run here
     _grammar: Grammar | None = PrivateAttr(default=None)
     _tool_use: ToolUse | None = PrivateAttr(default=None)
 
@@ -212,10 +218,14 @@ class RequestBody(Strict):
 
     @model_validator(mode="after")
     def _offer_tools(self) -> Self:
-        self._tool_use = self._offered()
-        calls = self._tool_use
-        if calls and self._grammar and (calls.must_call or not self.grammar):
-            raise unsupported(_ONE_FORM, "tools")
+        """A format holds the answers that call nothing; a grammar holds all of them."""
+        use = self._offered()
+        if use and self._grammar and self.grammar and use.must_call:
+            raise unsupported(_NO_CALL, "tools")
+        if use and self._grammar and not self.grammar:
+            form = None if use.must_call else self._grammar
+            use, self._grammar = replace(use, otherwise=form), None
+        self._tool_use = use
         return self
 
     def _offered(self) -> ToolUse | None:

@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 ValueT = TypeVar("ValueT")
 _TEXTS = ("text", "input_text", "output_text", "refusal")
 _PICTURES = ("image_url", "input_image", "image")
+
+
+def described(**schema: Any) -> WithJsonSchema:
+    """The JSON Schema of values that only a validator here knows, for the description of a route."""
+    return WithJsonSchema(schema)
 
 
 class Strict(BaseModel):

@@ -2,17 +2,25 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from app.request import Tool, ToolCall, ToolUse
-from app.server.text_schemas import Strict, Text, wrong
+from app.server.text_schemas import Strict, Text, described, valid_unicode, wrong
 from app.text.formats.json_schema import LARGEST, held_schema
 from app.text.tools.values import other_kinds
 from engine.errors import InvalidRequest
 
 NONE, REQUIRED = "none", "required"
+FUNCTION, CUSTOM, INPUT = "function", "custom", "input"
+ONE_TEXT = {
+    "type": "object",
+    "properties": {INPUT: {"type": "string"}},
+    "required": [INPUT],
+    "additionalProperties": False,
+}  # the arguments of a custom tool
 MOST = 128  # tools of a request, calls of a message
 Name = Annotated[str, StringConstraints(pattern="^[a-zA-Z0-9_-]{1,128}$")]
 
@@ -60,23 +68,56 @@ class Function(Strict):
 
 
 class ToolSpec(Strict):
-    """The only kind of tool."""
+    """A function, or a custom tool: the model writes a text for it, which here is its one argument."""
 
-    type: Literal["function"] = "function"
+    type: Literal["function", "custom"] = FUNCTION
     function: Function
 
     @model_validator(mode="before")
     @classmethod
     def _nested(cls, tool: Any) -> Any:
         """As chats send it; responses have the name one level higher."""
-        flat = isinstance(tool, dict) and "name" in tool and "function" not in tool
-        return {"function": tool} if flat else tool
+        match tool:
+            case {"type": "custom", "custom": dict(own)} | {"type": "custom", "name": _, **own}:
+                name = own.get("name", tool.get("name"))
+                said = [own.get("description"), _form_in_words(own.get("format"))]
+                told = "\n\n".join(part for part in said if isinstance(part, str))
+                function = {"name": name, "description": told, "parameters": ONE_TEXT}
+                return {"type": CUSTOM, "function": function}
+            case {"name": _} if "function" not in tool:
+                return {"function": tool}
+            case _:
+                return tool
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether calls of it have a text instead of arguments."""
+        return self.type == CUSTOM
 
     @property
     def tool(self) -> Tool:
         """The same as the assistant takes it."""
         own = self.function
         return Tool(own.name, own.description, own.parameters or {}, bool(own.strict))
+
+
+def _form_in_words(form: object) -> str | None:
+    """What the input of a custom tool looks like: the model reads it, and no grammar holds it."""
+    match form:
+        case {"type": "grammar", "grammar": dict(inner)}:
+            return _form_in_words({"type": "grammar", **inner})
+        case {"type": "grammar", "definition": str(definition)}:
+            return f"The input follows this grammar:\n{definition}"
+        case _:
+            return None
+
+
+def custom_input(arguments: str) -> str:
+    """The text for a custom tool in the arguments of its call; none where they were cut off."""
+    try:
+        return str(json.loads(arguments)[INPUT])
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 class Called(Strict):
@@ -99,7 +140,7 @@ class CallSpec(Strict):
     def _of_any_kind(cls, call: Any) -> Any:
         match call:
             case {"type": "custom", "custom": {"name": name, "input": given}}:
-                return {**call, "function": {"name": name, "arguments": {"input": given}}}
+                return {**call, "function": {"name": name, "arguments": {INPUT: given}}}
             case _:
                 return call
 
@@ -109,13 +150,46 @@ class CallSpec(Strict):
         return ToolCall(self.id, self.function.name, self.function.arguments)
 
 
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Some of the tools; ``mode`` is "auto" or "required"."""
+
+    mode: str
+    names: tuple[str, ...]
+
+
+def allowed_tools(mode: object, tools: Sequence[object]) -> Allowed:
+    """Raises PydanticCustomError."""
+    names = []
+    for tool in tools:
+        match tool:
+            case (
+                {"name": str(name)}
+                | {"function": {"name": str(name)}}
+                | {"custom": {"name": str(name)}}
+            ):
+                names.append(valid_unicode(name))
+            case {"type": str(kind)} if kind not in (FUNCTION, CUSTOM):
+                continue  # one that does not run here
+            case _:
+                raise wrong("allowed tools must have a name")
+    if mode not in ("auto", REQUIRED):
+        raise wrong('the mode of allowed tools may be "auto" or "required"')
+    return Allowed(str(mode), tuple(names))
+
+
 def _chosen(choice: object) -> object:
     """The name of the tool that must be called, or one of three words."""
     match choice:
         case None | "none" | "auto" | "required":
             return choice
-        case {"type": "function", "function": {"name": str(name)}}:
+        case {"type": "function", "function": {"name": str(name)}} | {
+            "type": "custom",
+            "custom": {"name": str(name)},
+        }:
             return {"name": name}
+        case {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}:
+            return allowed_tools(mode, tools)
         case _:
             raise wrong(
                 'it may be "none", "auto", "required" or '
@@ -123,21 +197,38 @@ def _chosen(choice: object) -> object:
             )
 
 
-ToolChoice = Annotated[Any, BeforeValidator(_chosen)]
+CHOICE: dict[str, Any] = {
+    "anyOf": [{"enum": [NONE, "auto", REQUIRED, None]}, {"type": "object", "required": ["type"]}]
+}
+ToolChoice = Annotated[Any, BeforeValidator(_chosen), described(**CHOICE)]
 Tools = Annotated[list[ToolSpec], Field(max_length=MOST)]
+
+
+def custom_names(specs: Sequence[ToolSpec] | None) -> frozenset[str]:
+    """The names of the custom tools."""
+    return frozenset(spec.function.name for spec in specs or () if spec.is_custom)
+
+
 Calls = Annotated[list[CallSpec], Field(max_length=MOST)]
 
 
 def tool_use(
-    specs: Sequence[ToolSpec] | None, choice: str | Mapping[str, str] | None, *, parallel: bool
+    specs: Sequence[ToolSpec] | None,
+    choice: str | Mapping[str, str] | Allowed | None,
+    *,
+    parallel: bool,
 ) -> ToolUse | None:
     """The tools of a request; None where none may be called. Raises PydanticCustomError."""
     tools = tuple(spec.tool for spec in specs or ())
     names = [tool.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise wrong(f"two tools have the name {twice!r}; give every tool its own", "tools")
-    if isinstance(choice, Mapping) and choice["name"] not in names:
-        raise wrong(f"there is no tool {choice['name']!r} among the tools", "tool_choice")
+    chosen = [choice["name"]] if isinstance(choice, Mapping) else []
+    if isinstance(choice, Allowed):
+        tools = tuple(tool for tool in tools if tool.name in choice.names)
+        chosen, choice = [*choice.names], choice.mode
+    if unknown := next((name for name in chosen if name not in names), None):
+        raise wrong(f"there is no tool {unknown!r} among the tools", "tool_choice")
     if choice == REQUIRED and not tools:
         raise wrong("there is no tool that could be called; send tools", "tool_choice")
     if not tools or choice == NONE:

@@ -8,10 +8,10 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from app.errors import SettingsError, UnknownModel
+from app.model_names import Pasted, pasted
 from app.models.catalog import CatalogEntry
 from app.models.downloads.partial_file import shown_bytes
 from app.models.hub.client import Hub
-from app.models.hub.pasted import Pasted, pasted
 from app.models.hub.repository import RemoteFile, Repository, read_repository
 from app.models.hub.selection import check_runs, choose_files, model_name
 

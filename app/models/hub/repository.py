@@ -52,13 +52,7 @@ DEVICES = frozenset(
     ["con", "prn", "aux", "nul"]
     + [f"{kind}{digit}" for kind in ("com", "lpt") for digit in range(10)]
 )
-REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
-
-
-def is_repository(text: str) -> bool:
-    """Whether this can be a repository's name, such as ``Qwen/Qwen3-0.6B``."""
-    return bool(REPOSITORY.fullmatch(text)) and ".." not in text and "--" not in text
 
 
 def check_names(repo: str, names: Iterable[str]) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from app.errors import HubError, UnknownRepository
+from app.model_names import is_repository, pasted
 from app.models.hub.client import Hub
-from app.models.hub.pasted import pasted
-from app.models.hub.repository import is_repository
 
 KNOWN_OF_EACH = ("downloads", "gated", "tags", "safetensors", "gguf")
 BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I8": 1, "U8": 1, "F8_E4M3": 1}

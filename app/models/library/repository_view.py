@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from app.errors import AccessDenied, UnknownRepository
+from app.model_names import is_repository
 from app.models.catalog import CatalogEntry, load_catalog
 from app.models.hub.client import Hub
 from app.models.hub.repository import (
     RemoteFile,
     Repository,
-    is_repository,
     read_repository,
     read_small,
 )

@@ -16,7 +16,7 @@ from app.server.request_body import (
     Stop,
     TextOptions,
 )
-from app.server.text_schemas import Strict, text_of, thoughts_of, valid_unicode, wrong
+from app.server.text_schemas import Strict, described, text_of, thoughts_of, valid_unicode, wrong
 from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, read_arguments, tool_use
 
 MOST_MESSAGES = 1000  # messages of a request
@@ -33,9 +33,19 @@ def _system(given: object) -> object:
     return text_of(given, "the system prompt")
 
 
-Conversation = Annotated[Any, BeforeValidator(_messages)]
+_SAID = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}]}
+_MESSAGE = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {"role": {"enum": [*ROLES]}, "content": _SAID},
+}
+Conversation = Annotated[
+    Any,
+    BeforeValidator(_messages),
+    described(type="array", items=_MESSAGE, minItems=1, maxItems=MOST_MESSAGES),
+]
 """A tuple of ``Message``."""
-System = Annotated[str, BeforeValidator(_system)]
+System = Annotated[str, BeforeValidator(_system), described(**_SAID)]
 
 
 def _parts(given: object, place: int) -> Iterator[Message]:

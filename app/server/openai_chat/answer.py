@@ -19,6 +19,7 @@ from app.server.models import check_served
 from app.server.openai_chat.schemas import ChatBody, CompletionBody
 from app.server.request_body import RequestBody
 from app.server.respond import Protocol, respond
+from app.server.tool_schemas import CUSTOM, FUNCTION, INPUT, custom_input, custom_names
 from app.server.usage import (
     IMPOSSIBLE,
     Body,
@@ -87,8 +88,9 @@ class ChatProtocol(OpenAIProtocol):
 
     prefix, kind, chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, body: RequestBody, token_bytes: TokenBytes) -> None:
+    def __init__(self, body: ChatBody, token_bytes: TokenBytes) -> None:
         super().__init__(body, token_bytes)
+        self._custom = custom_names(body.tools)
         self._deltas: list[list[Delta]] = [[] for _ in range(body.choices)]
 
     @override
@@ -104,13 +106,18 @@ class ChatProtocol(OpenAIProtocol):
             part["reasoning_content"] = delta.reasoning  # as llama-server and vLLM name it
         if delta.text:
             part["content"] = delta.text
-        if delta.calls:
-            part["tool_calls"] = _joined_calls(delta.calls)
+        custom = self._custom_calls(index)
+        if parts := [part for part in delta.calls if part.index not in custom]:
+            part["tool_calls"] = _joined_calls(parts)
         if part or delta.logprobs:
             yield self._part(index, part or {"content": ""}, logprobs=delta.logprobs)
 
     @override
     def last(self, index: int, completion: Completion) -> Iterator[Body]:
+        """The texts of custom calls are known when their arguments are whole."""
+        if custom := self._custom_calls(index):
+            calls = [call for call in self._calls(index) if call["index"] in custom]
+            yield self._part(index, {"tool_calls": calls})
         reason = self._reason(completion)
         yield {**self._part(index, {}, reason), **timings_and_speculation(completion)}
 
@@ -121,7 +128,7 @@ class ChatProtocol(OpenAIProtocol):
         message: Body = {"role": "assistant", "content": text, "refusal": None}
         if reasoning := "".join(one.reasoning for one in deltas):
             message["reasoning_content"] = reasoning
-        if calls := _joined_calls([part for one in deltas for part in one.calls]):
+        if calls := self._calls(index):
             for call in calls:
                 del call["index"]
             message |= {"content": text or None, "tool_calls": calls}
@@ -131,6 +138,16 @@ class ChatProtocol(OpenAIProtocol):
             "logprobs": log_probabilities(completion.logprobs, self._token_bytes),
             "finish_reason": self._reason(completion),
         }
+
+    def _custom_calls(self, index: int) -> set[int]:
+        """The places of those among the calls."""
+        parts = (part for one in self._deltas[index] for part in one.calls) if self._custom else ()
+        return {part.index for part in parts if part.name in self._custom}
+
+    def _calls(self, index: int) -> list[Body]:
+        """All calls so far."""
+        calls = _joined_calls([part for one in self._deltas[index] for part in one.calls])
+        return [_custom(call) if call[FUNCTION]["name"] in self._custom else call for call in calls]
 
     def _reason(self, completion: Completion) -> str:
         reason = completion.finish_reason
@@ -163,6 +180,13 @@ def _joined_calls(parts: Sequence[CallDelta]) -> list[Body]:
             found[part.index] = {"index": part.index, **start, "function": function}
         found[part.index]["function"]["arguments"] += part.arguments
     return list(found.values())
+
+
+def _custom(call: Body) -> Body:
+    """A call of a custom tool, as the call of a function that it is here."""
+    function = call[FUNCTION]
+    own = {"name": function["name"], INPUT: custom_input(function["arguments"])}
+    return {"index": call["index"], "id": call["id"], "type": CUSTOM, CUSTOM: own}
 
 
 class TextProtocol(OpenAIProtocol):

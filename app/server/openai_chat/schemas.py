@@ -18,6 +18,7 @@ from app.server.text_schemas import (
     Reasoning,
     Strict,
     Text,
+    described,
     text_of,
     thoughts_of,
     valid_unicode,
@@ -190,7 +191,15 @@ def _prompt(given: object) -> str | tuple[int, ...]:
     raise wrong("a prompt is a text or a list of token ids, which are whole numbers from 0")
 
 
-Prompts = Annotated[Any, BeforeValidator(_prompts)]
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_ONE = {"anyOf": [{"type": "string", "minLength": 1}, _IDS]}
+Prompts = Annotated[
+    Any,
+    BeforeValidator(_prompts),
+    described(
+        anyOf=[_ONE, {"type": "array", "items": _ONE, "minItems": 1, "maxItems": MOST_PROMPTS}]
+    ),
+]
 """A tuple of texts and of tuples of token ids."""
 
 

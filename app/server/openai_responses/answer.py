@@ -2,8 +2,10 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from http import HTTPStatus
 from itertools import count
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -12,18 +14,28 @@ from typing_extensions import override
 
 from app.chat.assistant import Assistant
 from app.request import CallDelta, Completion, Delta
-from app.server.description import written
+from app.server.description import ANSWERED, answered, written
 from app.server.errors import Failure
 from app.server.models import check_served
-from app.server.openai_responses.schemas import ResponsesBody
+from app.server.openai_responses.kept import Kept
+from app.server.openai_responses.schemas import ResponsesBody, joined, messages_of
 from app.server.respond import Protocol, respond
+from app.server.tool_schemas import (
+    CUSTOM,
+    FUNCTION,
+    Allowed,
+    ToolSpec,
+    custom_input,
+    custom_names,
+)
 from app.server.usage import Body, TokenBytes, log_probabilities, timings_and_speculation
 from engine.request import FinishReason
 
 _FIRST = {"content_index": 0}  # a message has one part
 COMPLETED, INCOMPLETE, IN_PROGRESS, FAILED = "completed", "incomplete", "in_progress", "failed"
-REASONING, MESSAGE, CALL = "reasoning", "message", "function_call"
-_PREFIXES = {REASONING: "rs", MESSAGE: "msg", CALL: "fc"}  # of ids
+REASONING, MESSAGE, CALL, CUSTOM_CALL = "reasoning", "message", "function_call", "custom_tool_call"
+_PREFIXES = {REASONING: "rs", MESSAGE: "msg", CALL: "fc", CUSTOM_CALL: "ctc"}  # of ids
+_KIND, _FIELDS = {"object": "response"}, ("created_at", "error", "output", "status")
 _WORDS = {REASONING: "reasoning_text", MESSAGE: "output_text", CALL: "function_call_arguments"}
 
 
@@ -50,13 +62,13 @@ class _Item:
         if self.kind != CALL:
             yield _event("content_part.added", {**at, **_FIRST, "part": self._part()})
 
-    def more(self, at: Body, text: str, logprobs: Sequence[Body] = ()) -> Body:
-        """The event of more text."""
+    def more(self, at: Body, text: str, logprobs: Sequence[Body] = ()) -> Iterator[Body]:
+        """Events of more text."""
         self._text += text
         self._logprobs += logprobs
         place = {} if self.kind == CALL else _FIRST
         likely = {"logprobs": logprobs} if self.kind == MESSAGE else {}
-        return _event(f"{_WORDS[self.kind]}.delta", {**at, **place, "delta": text, **likely})
+        yield _event(f"{_WORDS[self.kind]}.delta", {**at, **place, "delta": text, **likely})
 
     def ended(self, at: Body) -> Iterator[Body]:
         """Events before its end."""
@@ -76,17 +88,46 @@ class _Item:
         return {"type": _WORDS[self.kind], **self._said(), **notes}
 
 
+class _CustomCall(_Item):
+    """A call of a custom tool: its text is known when its one argument is whole."""
+
+    def __init__(self, **own: str) -> None:
+        super().__init__(CUSTOM_CALL, **own)
+
+    @override
+    def body(self, status: str) -> Body:
+        said = {"input": custom_input(self._text)}
+        return {"id": self.id, "type": self.kind, "status": status, **self._own, **said}
+
+    @override
+    def started(self, at: Body) -> Iterator[Body]:
+        yield from ()
+
+    @override
+    def more(self, at: Body, text: str, logprobs: Sequence[Body] = ()) -> Iterator[Body]:
+        self._text += text
+        yield from ()
+
+    @override
+    def ended(self, at: Body) -> Iterator[Body]:
+        text = custom_input(self._text)
+        yield _event(f"{CUSTOM_CALL}_input.delta", {**at, "delta": text})
+        yield _event(f"{CUSTOM_CALL}_input.done", {**at, "input": text})
+
+
 class ResponsesProtocol(Protocol):
     """One response and its numbered events."""
 
     names_events = True
 
-    def __init__(self, body: ResponsesBody, token_bytes: TokenBytes) -> None:
-        self._body, self._token_bytes = body, token_bytes
+    def __init__(self, body: ResponsesBody, token_bytes: TokenBytes, kept: Kept) -> None:
+        """``body`` is resolved; the answer joins ``kept`` if it may."""
+        self._body, self._token_bytes, self._kept = body, token_bytes, kept
         self._id, self._created = _new_id("resp"), int(time.time())
         self._done: list[Body] = []
         self._item: _Item | None = None
         self._logprobs: list[Body] = []  # of text that is still held back
+        self._custom = custom_names(body.tools)
         self._calls = 0  # calls that started
         self._numbers = count()  # of events
 
@@ -134,7 +175,11 @@ class ResponsesProtocol(Protocol):
             yield from self._say("")
         status = self._status(completion)
         yield from self._close(status)
-        yield _event(status, {"response": self._response(status, completion)})
+        response = self._response(status, completion)
+        if self._body.stored:
+            said = joined([*self._body.input, *messages_of(self._done)])
+            self._kept.add(response, said)
+        yield _event(status, {"response": response})
 
     def _status(self, completion: Completion) -> str:
         """A call that a stop text cut off is incomplete, too."""
@@ -158,8 +203,10 @@ class ResponsesProtocol(Protocol):
     def _call(self, part: CallDelta) -> Iterator[Body]:
         if part.id:
             self._calls += 1
-            yield from self._open(_Item(CALL, call_id=part.id, name=part.name))
-        if part.arguments and self._writes(CALL):
+            named = {"call_id": part.id, "name": part.name}
+            custom = part.name in self._custom
+            yield from self._open(_CustomCall(**named) if custom else _Item(CALL, **named))
+        if part.arguments and (self._writes(CALL) or self._writes(CUSTOM_CALL)):
             yield from self._more(part.arguments)
 
     def _writes(self, kind: str) -> bool:
@@ -167,7 +214,7 @@ class ResponsesProtocol(Protocol):
 
     def _more(self, text: str, logprobs: Sequence[Body] = ()) -> Iterator[Body]:
         if self._item is not None:
-            yield self._item.more(self._at(self._item), text, logprobs)
+            yield from self._item.more(self._at(self._item), text, logprobs)
 
     def _open(self, item: _Item) -> Iterator[Body]:
         yield from self._close(COMPLETED)
@@ -219,43 +266,61 @@ def _echoed(body: ResponsesBody) -> Body:
     """Fields of the request, which clients expect in the response."""
     form = None if body.text is None else body.text.format
     described = {} if form is None else form.model_dump(by_alias=True, exclude_none=True)
-    functions = [spec.tool for spec in body.tools or ()]
-    choice = body.tool_choice
     return {
         "model": body.model,
         "instructions": body.instructions or None,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": None,
-        "store": False,
+        "previous_response_id": body.previous_response_id,
+        "store": body.stored,
         "temperature": body.sampling.temperature,
         "text": {"format": described or {"type": "text"}},
-        "tool_choice": {"type": "function", **choice}
-        if isinstance(choice, dict)
-        else choice or "auto",
-        "tools": [
-            {"type": "function", **tool.described["function"], "strict": tool.strict}
-            for tool in functions
-        ],
+        "tool_choice": _echoed_choice(body.tool_choice, custom_names(body.tools)),
+        "tools": [_echoed_tool(spec) for spec in body.tools or ()],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": body.sampling.top_p,
         "truncation": "disabled",
     }
 
 
-def router(assistant: Assistant) -> APIRouter:
-    """The route ``/responses``."""
-    routes = APIRouter()
+def _echoed_tool(spec: ToolSpec) -> Body:
+    about = spec.tool.described[FUNCTION]
+    if spec.is_custom:
+        return {"type": CUSTOM, "name": about["name"], "description": about["description"]}
+    return {"type": FUNCTION, **about, "strict": spec.tool.strict}
 
-    @routes.post(
-        "/responses",
-        response_model=None,
-        responses=written({"object": "response"}, "created_at", "error", "output", "status"),
-    )
+
+def _echoed_choice(choice: Any, custom: Container[str]) -> str | Body:
+    """``custom`` are the names of custom tools."""
+
+    def named(name: str) -> Body:
+        return {"type": CUSTOM if name in custom else FUNCTION, "name": name}
+
+    if isinstance(choice, Allowed):
+        tools = [named(name) for name in choice.names]
+        return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
+    return named(choice["name"]) if isinstance(choice, dict) else choice or "auto"
+
+
+def router(assistant: Assistant) -> APIRouter:
+    """The routes ``/responses`` and ``/responses/ID``."""
+    routes, kept = APIRouter(), Kept()
+
+    @routes.post("/responses", response_model=None, responses=written(_KIND, *_FIELDS))
     async def answer(body: ResponsesBody, request: Request) -> Response:
         check_served(assistant, body.model)
-        protocol = ResponsesProtocol(body, assistant.loaded.text.token_bytes)
-        return await respond(assistant, body, protocol, request)
+        whole = body.resolved(kept)
+        protocol = ResponsesProtocol(whole, assistant.loaded.text.token_bytes, kept)
+        return await respond(assistant, whole, protocol, request)
+
+    @routes.get("/responses/{name}", responses=answered(_KIND, *ANSWERED, *_FIELDS))
+    async def show(name: str) -> Body:
+        return kept.response(name, "name", HTTPStatus.NOT_FOUND).body
+
+    @routes.delete("/responses/{name}", responses=answered(_KIND, "id", "deleted"))
+    async def forget(name: str) -> Body:
+        kept.forget(name, "name")
+        return {"id": name, "object": "response", "deleted": True}
 
     return routes

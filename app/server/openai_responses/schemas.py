@@ -1,13 +1,14 @@
 """The body of OpenAI's responses, and its ChatRequest."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from app.request import ChatRequest, Message, ToolCall, ToolUse
+from app.server.openai_responses.kept import Kept
 from app.server.request_body import (
     REFUSED,
     Effort,
@@ -21,34 +22,56 @@ from app.server.text_schemas import (
     Strict,
     Text,
     Unicode,
+    described,
     text_of,
     unsupported,
     valid_unicode,
     wrong,
 )
-from app.server.tool_schemas import Tools, read_arguments, tool_use
+from app.server.tool_schemas import CHOICE, Tools, allowed_tools, read_arguments, tool_use
 
 MOST_ITEMS = 2000  # items of a request
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The id of an item of an earlier answer, in place of the item."""
+
+    id: str
+
+
 def _messages(given: object) -> object:
-    """Items, or a text as if it were a user's message, as messages."""
+    """Items, or a text as if it were a user's message, as messages and references."""
     if isinstance(given, str):
         return (Message("user", valid_unicode(given)),)
     if not isinstance(given, list) or not 0 < len(given) <= MOST_ITEMS:
         raise wrong(f"send a text, or a list of 1 to {MOST_ITEMS} items")
-    found = [_message(item, place) for place, item in enumerate(given)]
-    return tuple(_joined(message for message in found if message is not None))
+    return _entries(given)
 
 
-Items = Annotated[Any, BeforeValidator(_messages)]
-"""Messages; a tuple of ``Message``."""
+_ITEMS = {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MOST_ITEMS}
+Items = Annotated[
+    Any, BeforeValidator(_messages), described(anyOf=[{"type": "string", "minLength": 1}, _ITEMS])
+]
+"""A tuple of ``Message``, one for each item, and of ``Reference``."""
 
 
-def _message(item: object, place: int) -> Message | None:
+def _entries(items: Sequence[object]) -> tuple[Message | Reference, ...]:
+    found = (_entry(item, place) for place, item in enumerate(items))
+    return tuple(entry for entry in found if entry is not None)
+
+
+def messages_of(items: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """Items of an answer as messages."""
+    return tuple(entry for entry in _entries(items) if isinstance(entry, Message))
+
+
+def _entry(item: object, place: int) -> Message | Reference | None:
     """One item; None where it says nothing."""
     match item:
+        case {"type": "item_reference", "id": str(name)}:
+            return Reference(valid_unicode(name))
         case {"type": "reasoning", **parts}:
             reasoning = _thought(parts)
             return Message("assistant", "", reasoning=reasoning) if reasoning else None
@@ -100,35 +123,41 @@ def _thought(item: Mapping[Any, Any]) -> str:
     return ""
 
 
-def _joined(messages: Iterable[Message]) -> list[Message]:
-    """Calls join the assistant's message before them, reasoning the message after it."""
+def joined(messages: Iterable[Message]) -> list[Message]:
+    """Calls join the assistant's message before them, reasoning the message after it.
+
+    What was joined before stays as it is.
+    """
     found: list[Message] = []
     waiting: list[str] = []
     for message in messages:
-        if message.reasoning:  # an item of its own
-            waiting.append(message.reasoning)
-        elif message.calls and found and found[-1].role == "assistant":
+        thoughts = [*waiting, *filter(None, [message.reasoning])]
+        if message.reasoning and not (message.content or message.calls):  # an item of its own
+            waiting = thoughts
+            continue
+        waiting = []
+        if message.calls and not message.content and found and found[-1].role == "assistant":
             last = found.pop()
-            reasoning = "\n\n".join(filter(None, [last.reasoning, *waiting]))
+            reasoning = "\n\n".join(filter(None, [last.reasoning, *thoughts]))
             found.append(replace(last, calls=last.calls + message.calls, reasoning=reasoning))
-            waiting = []
         else:
-            reasoning = "\n\n".join(waiting) if message.role == "assistant" else ""
+            reasoning = "\n\n".join(thoughts) if message.role == "assistant" else ""
             found.append(replace(message, reasoning=reasoning))
-            waiting = []
     return found
 
 
 LOGPROBS = "message.output_text.logprobs"
-_STATELESS = "answers are not kept here; send the whole conversation as input"
+_NO_CONVERSATIONS = (
+    "there are no stored conversations here; send previous_response_id, or the whole one as input"
+)
+_NO_BACKGROUND = "an answer comes to the request that asks for it; leave this out"
 _AS_TEXT_FORMAT = "here a format is sent as text.format"
 
 # as in ``app.server.openai_chat.schemas``
 _REFUSED: Refusals = {
     **{name: known for name, known in REFUSED.items() if name != "function_call"},
-    "previous_response_id": ((), _STATELESS),
-    "conversation": ((), _STATELESS),
-    "background": ((False,), _STATELESS),
+    "conversation": ((), _NO_CONVERSATIONS),
+    "background": ((False,), _NO_BACKGROUND),
     "prompt": ((), "there are no stored prompts here; send instructions and input"),
     "n": ((1,), "one answer comes to a request here; ask again, or use /v1/chat/completions"),
     "response_format": ((), _AS_TEXT_FORMAT),
@@ -140,8 +169,10 @@ def _chosen(choice: object) -> object:
     match choice:
         case None | "none" | "auto" | "required":
             return choice
-        case {"type": "function", "name": str(name)}:
+        case {"type": "function" | "custom", "name": str(name)}:
             return {"name": name}
+        case {"type": "allowed_tools", "mode": mode, "tools": list(tools)}:
+            return allowed_tools(mode, tools)
         case _:
             raise wrong(
                 'it may be "none", "auto", "required" or {"type": "function", "name": "..."}'
@@ -161,12 +192,14 @@ class ResponsesBody(RequestBody):
     refused = _REFUSED
 
     input: Items
+    previous_response_id: Unicode | None = None
+    store: bool | None = None
     instructions: Text = ""
     max_output_tokens: Limit = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     tools: Tools | None = None
-    tool_choice: Annotated[Any, BeforeValidator(_chosen)] = None
+    tool_choice: Annotated[Any, BeforeValidator(_chosen), described(**CHOICE)] = None
     parallel_tool_calls: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: list[str] | None = None
@@ -175,10 +208,28 @@ class ResponsesBody(RequestBody):
 
     @model_validator(mode="after")
     def _end_in_something(self) -> Self:
-        last = self.input[-1] if self.input else Message("user", "")
-        if not (last.content.strip() or last.calls or last.role == "tool"):
+        said = joined(entry for entry in self.input if isinstance(entry, Message))
+        last = said[-1] if said else Message("user", "")
+        refers = bool(self.input) and isinstance(self.input[-1], Reference)
+        if not (refers or last.content.strip() or last.calls or last.role == "tool"):
             raise wrong("the last item is empty; there is nothing to answer", "input")
         return self
+
+    @property
+    def stored(self) -> bool:
+        """Whether later requests may name the answer."""
+        return self.store is not False
+
+    def resolved(self, kept: Kept) -> Self:
+        """With the earlier answers that it names, as if all of it had been sent. Raises ApiError."""
+        name = self.previous_response_id
+        before = () if name is None else kept.response(name, "previous_response_id").conversation
+        named = (
+            messages_of([kept.item(entry.id)]) if isinstance(entry, Reference) else (entry,)
+            for entry in self.input
+        )
+        messages = joined([*before, *(message for part in named for message in part)])
+        return self.model_copy(update={"input": tuple(messages)})
 
     @override
     def _offered(self) -> ToolUse | None:
@@ -188,7 +239,7 @@ class ResponsesBody(RequestBody):
     @property
     @override
     def chat_request(self) -> ChatRequest:
-        """The request for the assistant; instructions come before all messages."""
+        """The request for the assistant, of a resolved body; instructions come before all messages."""
         system = (Message("system", self.instructions),) if self.instructions else ()
         wanted = self.top_logprobs is not None or LOGPROBS in (self.include or ())
         return self._request(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError, UnknownModel
+from app.model_names import is_repository
 from app.models.catalog import (
     RECORD,
     CatalogEntry,
@@ -19,7 +20,7 @@ from app.models.catalog import (
     recorded_models,
     resolve,
 )
-from app.models.hub.repository import MODEL_NAME, is_repository
+from app.models.hub.repository import MODEL_NAME
 from app.settings import Settings
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable

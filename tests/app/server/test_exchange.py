@@ -280,7 +280,7 @@ def test_idle_connections_stay_open_longer_than_clients_keep_them(running: Runni
 def test_the_description_has_every_route_and_its_failures(running: Running) -> None:
     found = HTTP.get(f"{running.url}/v1/openapi.json").json()
     assert {path.strip("/") for path in found["paths"]} == {
-        *BODIES, "messages/count_tokens", "models", "models/{name}", "health", "metrics",
+        *BODIES, "responses/{name}", "messages/count_tokens", "models", "models/{name}", "health", "metrics",
     }  # fmt: skip
     for operations in found["paths"].values():
         for operation in operations.values():

@@ -32,6 +32,10 @@ def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"schema": schema}}
 
 
+def allowing(*tools: object, mode: str = "auto") -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [*tools]}}
+
+
 NAMED = {"type": "function", "function": {"name": "look_up"}}
 LOOKING_AHEAD = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}
 CHATS: list[tuple[dict[str, Any], str, str]] = [
@@ -61,7 +65,11 @@ CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({"tool_choice": "required"}, "tool_choice", "no tool that could be called"),
     ({"tools": [ADD], "tool_choice": "any"}, "tool_choice", 'may be "none", "auto"'),
     ({"tools": [ADD], "tool_choice": NAMED}, "tool_choice", "no tool 'look_up'"),
-    ({"tools": [ADD], "response_format": {"type": "json_object"}}, "tools", "calls no tools"),
+    ({"tools": [ADD], "tool_choice": allowing(NAMED)}, "tool_choice", "no tool 'look_up'"),
+    ({"tools": [ADD], "tool_choice": allowing({"type": "function"})}, "tool_choice", "must have a name"),
+    ({"tools": [ADD], "tool_choice": allowing(ADD, mode="none")}, "tool_choice", '"auto" or "required"'),
+    ({"tools": [ADD], "tool_choice": allowing(mode="required")}, "tool_choice", "no tool that could be called"),
+    ({"tools": [ADD], "tool_choice": "required", "grammar": 'root ::= "a"'}, "tools", "no call can be required"),
     ({"json_schema": {"pattern": "\\b"}}, "json_schema", "'pattern' at #: '\\\\b' in the pattern"),
     ({"grammar": 'root ::= "a'}, "grammar", "line 1: it ends too early"),
     ({"grammar": 'root ::= "a"', "json_schema": {}}, "grammar", "an answer has one format"),
@@ -93,10 +101,12 @@ RESPONSES = [
     ({"input": said(3)}, "input", "content of item 0"),
     ({"input": said([{"type": "input_image", "image_url": "x"}])}, "input", "parts of type input_image are not supported (item 0)"),
     ({"input": said([{"x": 1}])}, "input", "parts of item 0 must look"),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "items of type item_reference"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input", "there is no item 'x'"),
+    ({"input": [{"type": "item_reference"}]}, "input", "items of type item_reference"),
     ({"input": HALF}, "input", "half of a surrogate pair"),
     ({"previous_response_id": "resp_1"}, "previous_response_id", "send the whole conversation"),
-    ({"background": True}, "background", "not kept here"),
+    ({"conversation": "conv_1"}, "conversation", "no stored conversations here"),
+    ({"background": True}, "background", "leave this out"),
     ({"response_format": {"type": "json_object"}}, "response_format", "text.format"),
     ({"n": 2}, "n", "one answer comes"),
     ({"tools": [OWN, OWN]}, "tools", "two tools have the name 'add'"),
@@ -121,7 +131,7 @@ MESSAGES = [
     ({"tools": [{"name": "x"}]}, "tools.0", "a tool must look like"),
     ({"tools": [ADDER, ADDER]}, "tools", "two tools have the name 'add'"),
     ({"tools": [ADDER], "tool_choice": {"type": "tool"}}, "tool_choice", 'or "tool" with a name'),
-    ({"tools": [ADDER], "output_config": {"format": {"type": "json_schema", "schema": {}}}}, "tools", "calls no tools"),
+    ({"tools": [ADDER], "tool_choice": {"type": "any"}, "grammar": 'root ::= "a"'}, "tools", "no call can be required"),
     ({"output_config": {"format": {"type": "json_schema", "schema": NO_TYPE}}}, "output_config", "'type' at # is 'x'"),
     ({"response_format": {"type": "json_object"}}, "response_format", "output_config.format"),
     ({"model": "nobody"}, "model", "nobody"),

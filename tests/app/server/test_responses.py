@@ -9,8 +9,10 @@ import pydantic
 import pytest
 
 from app.request import Completion, Delta, Message, ToolCall
+from app.server.errors import ApiError
 from app.server.openai_responses.answer import ResponsesProtocol
-from app.server.openai_responses.schemas import Items, ResponsesBody
+from app.server.openai_responses.kept import Kept
+from app.server.openai_responses.schemas import ResponsesBody, joined
 from engine.request import FinishReason, Logprob
 from tests.app.history.replies import stats
 from tests.app.server import serving
@@ -90,7 +92,6 @@ def test_calls_belong_to_the_message_that_they_came_with() -> None:
     asked, said = {"role": "user", "content": SUM}, {"role": "assistant", "content": "Well."}
     calls = (ToolCall("c1", "add", {"a": 1}), ToolCall("c2", "add", {"a": 1}))
     came = Message("tool", "42", answers="c1")
-    read = pydantic.TypeAdapter(Items).validate_python
     question = Message("user", SUM)
     assert read([asked, one, two, result]) == (question, Message("assistant", "", calls), came)
     assert read([asked, said, one, result, two]) == (
@@ -101,9 +102,15 @@ def test_calls_belong_to_the_message_that_they_came_with() -> None:
     )
 
 
+def read(items: list[dict[str, Any]]) -> tuple[Message, ...]:
+    """The messages of a request that has these items."""
+    body = ResponsesBody.model_validate({"model": "pocket", "input": items})
+    return body.resolved(Kept()).chat_request.messages
+
+
 def test_a_last_token_without_text_has_its_log_probability() -> None:
     asked = ResponsesBody(model="pocket", input=SUM, top_logprobs=0)
-    protocol = ResponsesProtocol(asked, lambda _: b"x")
+    protocol = ResponsesProtocol(asked.resolved(Kept()), lambda _: b"x", Kept())
     first, second = Logprob(1, -0.5), Logprob(2, -0.7)
     report = Completion("x", (1, 2), FinishReason.LENGTH, stats(), logprobs=(first, second))
     found = [*protocol.delta(0, Delta(text="x", token_ids=(1,), logprobs=(first,)))]
@@ -218,3 +225,118 @@ def test_an_answer_that_broke_off_is_an_error(running: Running) -> None:
     long = post(running.url, "responses", input="word " * 2000)
     assert (long.status_code, long.json()["error"]["param"]) == (400, "input")
     assert long.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_an_earlier_answer_is_named_instead_of_sent(url: str, client: openai.OpenAI) -> None:
+    fields: Any = {"model": "pocket", "instructions": "Be brief."}
+    first = client.responses.create(input=SUM, **fields)
+    more = {"role": "user", "content": "And 3 more?"}
+    wanted = ask(
+        url, input=[{"role": "user", "content": SUM}, first.output[0].model_dump(), more], **fields
+    )
+    second = client.responses.create(input="And 3 more?", previous_response_id=first.id, **fields)
+    assert second.output_text == wanted["output"][0]["content"][0]["text"]
+    assert second.usage is not None
+    assert second.usage.input_tokens == wanted["usage"]["input_tokens"]
+    assert (second.previous_response_id, second.store) == (first.id, True)
+    third = ask(url, input="Thanks.", previous_response_id=second.id)  # without instructions
+    story = [
+        STORY[1],
+        said(first.output_text),
+        STORY[3],
+        said(second.output_text),
+        {"role": "user", "content": "Thanks."},
+    ]
+    assert third["output"][0]["content"][0]["text"] == chat(url, story)
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_items_of_an_answer_are_named_instead_of_sent(url: str, stream: bool) -> None:
+    """Vercel's client names calls and texts of earlier steps, unless it is told not to."""
+    fields: dict[str, Any] = {"tools": [ADD], "max_output_tokens": 40}
+    forced = {
+        **fields,
+        "max_output_tokens": 200,
+        "tool_choice": {"type": "function", "name": "add"},
+    }
+    first = events(url, **forced)[-1]["response"] if stream else ask(url, **forced)
+    (call,) = first["output"]
+    asked, result = (
+        {"role": "user", "content": SUM},
+        {"type": "function_call_output", "call_id": call["call_id"], "output": "42"},
+    )
+    whole = ask(url, input=[asked, call, result], **fields)
+    named = ask(url, input=[asked, {"type": "item_reference", "id": call["id"]}, result], **fields)
+    assert said_by(named) == said_by(whole)
+    assert named["usage"]["input_tokens"] == whole["usage"]["input_tokens"]
+    later = [asked, call, result, *whole["output"], asked]
+    refers = [{"type": "item_reference", "id": item["id"]} for item in whole["output"]]
+    again = ask(url, input=[asked, call, result, *refers, asked], **fields)
+    assert said_by(again) == said_by(ask(url, input=later, **fields))
+
+
+def said_by(response: dict[str, Any]) -> list[Any]:
+    """The items without their ids."""
+    return [
+        {name: value for name, value in item.items() if name not in ("id", "call_id")}
+        for item in response["output"]
+    ]
+
+
+def test_an_answer_can_be_read_again_until_it_is_deleted(client: openai.OpenAI) -> None:
+    first = client.responses.create(model="pocket", input=SUM)
+    again = client.responses.retrieve(first.id)
+    assert (again.output_text, again.id, again.usage) == (first.output_text, first.id, first.usage)
+    client.responses.delete(first.id)
+    with pytest.raises(openai.NotFoundError, match="there is no response"):
+        client.responses.retrieve(first.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.delete(first.id)
+    with pytest.raises(openai.BadRequestError, match="kept in memory, until this server stops"):
+        client.responses.create(model="pocket", input="And?", previous_response_id=first.id)
+
+
+def test_what_must_not_be_stored_is_not_kept(client: openai.OpenAI) -> None:
+    first = client.responses.create(model="pocket", input=SUM, store=False)
+    assert first.store is False
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(first.id)
+    item: Any = {"type": "item_reference", "id": first.output[0].id}
+    with pytest.raises(openai.BadRequestError, match="there is no item"):
+        client.responses.create(model="pocket", input=[{"role": "user", "content": SUM}, item])
+
+
+def test_the_oldest_answers_are_forgotten() -> None:
+    kept = Kept(most=1000)
+    for number in range(20):
+        body = {"id": f"resp_{number}", "output": [{"id": f"msg_{number}", "type": "message"}]}
+        kept.add(body, [Message("user", "x" * 100)])
+    assert kept.item("msg_19")["type"] == "message"
+    assert kept.response("resp_19", "name").conversation == (Message("user", "x" * 100),)
+    for forgotten in range(12):
+        with pytest.raises(ApiError):
+            kept.response(f"resp_{forgotten}", "name")
+    kept.add({"id": "long", "output": []}, [Message("user", "x" * 2000)])
+    with pytest.raises(ApiError):
+        kept.response("long", "name")
+    kept.add({"id": "short", "output": []}, ())
+    assert kept.response("short", "name").body["output"] == []
+
+
+def test_joining_joined_messages_changes_nothing() -> None:
+    think = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]}
+    call = {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "42"}
+    asked = {"role": "user", "content": SUM}
+    for items in (
+        [asked, think, said("Well."), asked],
+        [asked, think, call, result],
+        [asked, think, said("Well."), think, call, call, result, think, said("42"), asked],
+    ):
+        messages = read(items)
+        assert sum(message.reasoning.count("Hm.") for message in messages) == items.count(think)
+        assert tuple(joined(messages)) == messages

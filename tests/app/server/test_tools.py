@@ -74,6 +74,89 @@ def test_the_named_tool_is_called(url: str) -> None:
     assert fits(name, arguments)
 
 
+def test_only_allowed_tools_are_called(url: str) -> None:
+    """As pydantic-ai and OpenAI's agents name them."""
+    allowed = {"mode": "required", "tools": [NAMED, {"type": "web_search"}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    one = {"tool_choice": choice, "parallel_tool_calls": False}
+    assert called(url, tools=TOOLS, **one) == called(url, **{**ONE_CALL, "tools": [LOOK]})
+    response = serving.answer(
+        url,
+        "responses",
+        input=ASKED["content"],
+        tools=[{"type": "function", **tool["function"]} for tool in TOOLS],
+        tool_choice={
+            "type": "allowed_tools",
+            "mode": "required",
+            "tools": [{"type": "function", "name": "look_up"}],
+        },
+    )
+    assert {item["name"] for item in response["output"]} == {"look_up"}
+    assert response["tool_choice"]["tools"] == [{"type": "function", "name": "look_up"}]
+
+
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: "*** Begin" /.*/'}
+PATCH = {"name": "patch", "description": "Changes a file.", "format": GRAMMAR}
+NESTED = {**PATCH, "format": {"type": "grammar", "grammar": GRAMMAR}}
+CUSTOM = {"type": "custom", "custom": {"name": "patch"}}
+
+
+def test_a_custom_tool_is_called_with_a_text(url: str) -> None:
+    """Codex patches files by such a tool; before, it was left out of the request."""
+    fields = {
+        "tools": [ADD, {"type": "custom", "custom": NESTED}],
+        "tool_choice": CUSTOM,
+        "max_tokens": 300,
+    }
+    (call,) = choice(url, **fields)["message"]["tool_calls"]
+    assert (call["type"], call["custom"]["name"]) == ("custom", "patch")
+    assert call["custom"]["input"]
+    chunks = streamed(url, **fields)
+    ((part,),) = [
+        chunk["delta"]["tool_calls"] for chunk in chunks if "tool_calls" in chunk["delta"]
+    ]
+    assert (part["index"], part["type"], part["custom"]) == (0, "custom", call["custom"])
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "Done."}
+    assert serving.answer(
+        url, **asked(messages=[ASKED, said, result], tools=fields["tools"], max_tokens=9)
+    )
+
+
+def test_a_custom_tool_is_called_in_a_response(url: str) -> None:
+    tools = [{"type": "function", **ADD["function"]}, {"type": "custom", **PATCH}]
+    fields: Any = {"model": "pocket", "tools": tools, "max_output_tokens": 300}
+    forced: Any = {**fields, "tool_choice": {"type": "custom", "name": "patch"}}
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client:
+        with client.responses.stream(input=ASKED["content"], **forced) as stream:
+            parts = [
+                event.delta
+                for event in stream
+                if event.type == "response.custom_tool_call_input.delta"
+            ]
+            streamed_call = stream.get_final_response().output[0]
+        first = client.responses.create(input=ASKED["content"], **forced)
+        (call,) = first.output
+        assert (call.type, call.name) == ("custom_tool_call", "patch")
+        assert "".join(parts) == call.input == streamed_call.input
+        assert first.tool_choice.model_dump() == forced["tool_choice"]
+        assert [tool.type for tool in first.tools] == ["function", "custom"]
+        result = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done."}
+        second = client.responses.create(input=[ASKED, call.model_dump(), result], **fields)
+        again = client.responses.create(input=[result], previous_response_id=first.id, **fields)
+        assert second.usage.input_tokens == again.usage.input_tokens
+
+
+def test_the_model_reads_what_a_custom_tool_takes(url: str) -> None:
+    def read(*tools: Any) -> int:
+        found = serving.answer(url, **asked(tools=[*tools], max_tokens=1))
+        return int(found["usage"]["prompt_tokens"])
+
+    plain = {"type": "custom", "custom": {"name": "patch", "description": "Changes a file."}}
+    assert read({"type": "custom", "custom": NESTED}) > read(plain) > read()
+    assert read({"type": "custom", "custom": {**PATCH, "format": {"type": "text"}}}) == read(plain)
+
+
 def test_an_optional_call_is_text_with_every_drafter(url: str) -> None:
     plain = choice(url, tools=TOOLS, drafter="none")
     assert plain["message"]["content"]
@@ -93,6 +176,47 @@ def test_the_model_reads_tools_and_results(url: str) -> None:
     story = story_of_a_call("call_1", '{"a": 17, "b": 25}')
     assert read(messages=story) > read() + 20
     assert choice(url, messages=story, tools=TOOLS)["message"]["role"] == "assistant"
+
+
+WORD = {"type": "object", "properties": {"word": {"enum": ["yes", "no"]}}, "required": ["word"], "additionalProperties": False}  # fmt: skip
+IN_A_FORM = {
+    "tools": TOOLS,
+    "response_format": {"type": "json_schema", "json_schema": {"name": "word", "schema": WORD}},
+}
+
+
+def test_with_a_format_an_answer_is_calls_or_fits_it(url: str) -> None:
+    """Agents that want a result in a form send their tools with it, and got an error."""
+    for seed in range(4):
+        found = choice(url, **IN_A_FORM, temperature=1.5, seed=seed)
+        calls, content = found["message"].get("tool_calls"), found["message"]["content"]
+        assert (calls is None) == (content is not None)
+        assert calls or json.loads(content)["word"] in ("yes", "no")
+        whole = (calls or [])[: None if found["finish_reason"] == "tool_calls" else -1]
+        assert all(
+            fits(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in whole
+        )
+    one = {**IN_A_FORM, "parallel_tool_calls": False, "continue_final_message": True}
+    begun = [ASKED, {"role": "assistant", "content": "<tool_call>"}]
+    ((name, arguments),) = called(url, **one, messages=begun)
+    assert fits(name, arguments)
+
+
+def test_with_a_format_an_answer_is_the_same_with_every_drafter(url: str) -> None:
+    plain = choice(url, **IN_A_FORM, drafter="none")
+    for drafter in ("auto", "suffix", "chain", "early_exit"):
+        again = choice(url, **IN_A_FORM, drafter=drafter)
+        assert again["message"]["content"] == plain["message"]["content"]
+        assert again["finish_reason"] == plain["finish_reason"]
+
+
+def test_a_required_call_comes_whatever_the_format(url: str) -> None:
+    forced = {**IN_A_FORM, "parallel_tool_calls": False}
+    ((name, arguments),) = called(url, **forced, tool_choice=NAMED)
+    assert fits(name, arguments)
+    assert called(url, **forced, tool_choice="required") == called(url, **ONE_CALL)
+    content = choice(url, **IN_A_FORM, tool_choice="none")["message"]["content"]
+    assert json.loads(content)["word"] in ("yes", "no")
 
 
 def streamed(url: str, **fields: Any) -> list[dict[str, Any]]:

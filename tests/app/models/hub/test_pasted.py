@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.models.hub.pasted import Pasted, pasted
+from app.model_names import Pasted, pasted
 from app.models.hub.repository import Digest, Kind, RemoteFile, Repository
 from app.models.hub.selection import choose_files
 
@@ -33,6 +33,8 @@ REPO = "unsloth/Qwen3-0.6B-GGUF"
         ("https://example.com/a/b", None),
         ("a/b:two words", None),
         ("../x", None),
+        ("[x", None),
+        ("http://[x/a/b", None),
         ("", None),
     ],
 )  # fmt: skip

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import HubError
-from app.models.hub.repository import Digest, Kind, check_names, is_repository, read_repository
+from app.model_names import is_repository
+from app.models.hub.repository import Digest, Kind, check_names, read_repository
 from app.models.hub.search import search
 
 LONG = bytes(range(256)) * 10_000  # several pieces
