@@ -2,7 +2,7 @@
 
 import time
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 
@@ -10,14 +10,25 @@ from app.chat.assistant import Assistant
 from app.model_names import did_you_mean, is_named
 from app.server.description import answered
 from app.server.errors import ApiError, Failure
+from app.server.request_body import RequestBody
 
+BodyT = TypeVar("BodyT", bound=RequestBody)
 MODEL = ("id", "created", "created_at", "owned_by", "context_length", "display_name")
 
 
+def served(assistant: Assistant, body: BodyT) -> BodyT:
+    """The body with the name of the model that answers it. Raises ApiError, see ``check_served``."""
+    check_served(assistant, body.model)
+    return body if body.model else body.model_copy(update={"model": assistant.entry.name})
+
+
 def check_served(assistant: Assistant, name: str) -> None:
-    """Refuse any model but the loaded one; its name may be written as people and programs do."""
+    """Refuse any model but the loaded one; its name may be written as people and programs do.
+
+    No name means the loaded one.
+    """
     served = assistant.entry
-    if not is_named(served.name, name, served.repo or ""):
+    if name and not is_named(served.name, name, served.repo or ""):
         known = (each for each in assistant.models() if each.folder and each.visible)
         here = {served.name, *(each.name for each in known)}
         message = (

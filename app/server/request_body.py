@@ -68,14 +68,15 @@ def _instead_of(number: float, meant: float | None) -> BeforeValidator:
 
 
 def _seed(given: object) -> object:
-    """-1 asks for any seed; other negative ones are seeds of their own."""
-    match given:
-        case -1:
-            return None
-        case int(seed) if -(2**63) <= seed < 0:
-            return seed % SEEDS
-        case _:
-            return given
+    """-1 asks for any seed; numbers that are no seed of the engine stand for one."""
+    if type(given) is not int:
+        return given
+    return None if given == -1 else given % SEEDS
+
+
+def _whole(value: object) -> object:
+    """Some languages write whole numbers as 6.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _within(name: str) -> Any:
@@ -165,7 +166,7 @@ class RequestBody(Strict):
     own_tools: ClassVar[tuple[str, ...]] = (FUNCTION, CUSTOM)  # types of tools that clients run
     prompt_field: ClassVar[str]  # the field that is too long where the context is too short
 
-    model: str
+    model: Annotated[str, BeforeValidator(lambda given: given or "")] = ""  # the loaded one
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # OpenAI's range
     top_p: Annotated[float, _within("top_p"), _instead_of(0, ONLY_THE_LIKELIEST)] | None = None
     min_p: Annotated[float, _within("min_p"), _instead_of(1, 1 - ONLY_THE_LIKELIEST)] | None = None
@@ -195,7 +196,10 @@ class RequestBody(Strict):
         for name, (harmless, reason) in cls.refused.items():
             if isinstance(body, dict) and _changes_something(body.get(name), harmless):
                 raise unsupported(reason, name)
-        return without_foreign(body, cls.own_tools) if isinstance(body, dict) else body
+        if not isinstance(body, dict):
+            return body
+        numbers = {name: _whole(value) for name, value in body.items()}
+        return without_foreign(numbers, cls.own_tools)
 
     @field_validator("drafter")
     @classmethod

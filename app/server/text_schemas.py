@@ -1,10 +1,14 @@
 """What all bodies of requests are made of: strict models, sentences about what is wrong, texts."""
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 from pydantic_core import PydanticCustomError
+
+from app.errors import AttachmentRefused
+from app.server.file_parts import file_text
 
 ValueT = TypeVar("ValueT")
 _TEXTS = ("text", "input_text", "output_text", "refusal")
@@ -65,8 +69,19 @@ def _part_text(part: object, where: str, *, result: bool) -> str:
             return text_of(texts, where, result=result)
         case None | {"type": "thinking" | "redacted_thinking" | "reasoning"}:
             return ""
+        case {"type": "text" | "input_text" | "output_text", "text": None}:
+            return ""
         case _:
-            return _no_text(part, where, result=result)
+            read = _file(part)
+            return _no_text(part, where, result=result) if read is None else read
+
+
+def _file(part: object) -> str | None:
+    """The text of a file; None where the part is none. Raises PydanticCustomError."""
+    try:
+        return file_text(part)
+    except AttachmentRefused as error:
+        raise wrong(str(error)) from error
 
 
 def _documented(fields: Mapping[Any, Any]) -> list[object]:
@@ -86,6 +101,8 @@ def _documented(fields: Mapping[Any, Any]) -> list[object]:
 def _no_text(part: object, where: str, *, result: bool) -> str:
     """What is said instead of a part that is no text; raises PydanticCustomError."""
     match part:
+        case bool() | int() | float() | {} if result and not _has_kind(part):
+            return valid_unicode(json.dumps(part, ensure_ascii=False))
         case {"type": str(kind)} if result:
             what = "an image" if kind in _PICTURES else f"a part of type {sendable(kind)}"
             return f"({what} was here; this model reads text only)"
@@ -95,6 +112,10 @@ def _no_text(part: object, where: str, *, result: bool) -> str:
         case _:
             place = f"parts of {where}" if where else "a part"
             raise wrong(f'{place} must look like {{"type": "text", "text": "..."}}')
+
+
+def _has_kind(part: object) -> bool:
+    return isinstance(part, Mapping) and isinstance(part.get("type"), str)
 
 
 def thoughts_of(content: object) -> str:

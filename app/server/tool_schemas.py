@@ -22,7 +22,8 @@ ONE_TEXT = {
     "additionalProperties": False,
 }  # the arguments of a custom tool
 MOST = 128  # tools of a request, calls of a message
-Name = Annotated[str, StringConstraints(pattern="^[a-zA-Z0-9_-]{1,128}$")]
+# servers of tools put dots, slashes and colons between their name and the tool's
+Name = Annotated[str, StringConstraints(pattern=r"^[\w.:/@-]{1,128}$")]
 
 
 def checked_json(value: object) -> object:
@@ -70,7 +71,7 @@ class Function(Strict):
 class ToolSpec(Strict):
     """A function, or a custom tool: the model writes a text for it, which here is its one argument."""
 
-    type: Literal["function", "custom"] = FUNCTION
+    type: Literal["function", "custom"] = "function"
     function: Function
 
     @model_validator(mode="before")
@@ -178,11 +179,15 @@ def allowed_tools(mode: object, tools: Sequence[object]) -> Allowed:
     return Allowed(str(mode), tuple(names))
 
 
-def _chosen(choice: object) -> object:
+def chosen_tools(choice: object) -> object:
     """The name of the tool that must be called, or one of three words."""
     match choice:
         case None | "none" | "auto" | "required":
             return choice
+        case "any":  # what Anthropic and Mistral call it
+            return REQUIRED
+        case {"type": "none" | "auto" | "required" | "any" as word}:
+            return chosen_tools(word)
         case {"type": "function", "function": {"name": str(name)}} | {
             "type": "custom",
             "custom": {"name": str(name)},
@@ -200,7 +205,7 @@ def _chosen(choice: object) -> object:
 CHOICE: dict[str, Any] = {
     "anyOf": [{"enum": [NONE, "auto", REQUIRED, None]}, {"type": "object", "required": ["type"]}]
 }
-ToolChoice = Annotated[Any, BeforeValidator(_chosen), described(**CHOICE)]
+ToolChoice = Annotated[Any, BeforeValidator(chosen_tools), described(**CHOICE)]
 Tools = Annotated[list[ToolSpec], Field(max_length=MOST)]
 
 
@@ -220,6 +225,7 @@ def tool_use(
 ) -> ToolUse | None:
     """The tools of a request; None where none may be called. Raises PydanticCustomError."""
     tools = tuple(spec.tool for spec in specs or ())
+    tools = tuple(tool for at, tool in enumerate(tools) if tool not in tools[:at])
     names = [tool.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise wrong(f"two tools have the name {twice!r}; give every tool its own", "tools")

@@ -14,7 +14,7 @@ from app.request import CallDelta, Completion, Delta
 from app.server.anthropic.schemas import CountBody, MessagesBody
 from app.server.description import answered, written
 from app.server.foreign import headers_of
-from app.server.models import check_served
+from app.server.models import check_served, served
 from app.server.respond import Protocol, respond
 from app.server.usage import Body, timings_and_speculation
 from engine.request import FinishReason, Stats
@@ -157,8 +157,8 @@ def router(assistant: Assistant) -> APIRouter:
         responses=written({"type": "message"}, "role", "content", "stop_reason"),
     )
     async def answer(body: MessagesBody, request: Request) -> Response:
-        check_served(assistant, body.model)
-        return await respond(assistant, body, MessagesProtocol(body), request)
+        named = served(assistant, body)
+        return await respond(assistant, named, MessagesProtocol(named), request)
 
     @routes.post("/messages/count_tokens", responses=answered({}, "input_tokens"))
     async def count(body: CountBody, response: Response) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from app.chat.assistant import Assistant
 from app.chat.loaded_model import PreparedRequest
 from app.request import CallDelta, Completion, Delta
 from app.server.description import written
-from app.server.models import check_served
+from app.server.models import served
 from app.server.openai_chat.schemas import ChatBody, CompletionBody
 from app.server.request_body import RequestBody
 from app.server.respond import Protocol, respond
@@ -320,9 +320,9 @@ def router(assistant: Assistant) -> APIRouter:
         responses=written({"object": ChatProtocol.kind}, "created", "choices"),
     )
     async def chat(body: ChatBody, request: Request) -> Response:
-        check_served(assistant, body.model)
+        named = served(assistant, body)
         return await respond(
-            assistant, body, ChatProtocol(body, assistant.loaded.text.token_bytes), request
+            assistant, named, ChatProtocol(named, assistant.loaded.text.token_bytes), request
         )
 
     @routes.post(
@@ -331,9 +331,9 @@ def router(assistant: Assistant) -> APIRouter:
         responses=written({"object": TextProtocol.kind}, "created", "choices"),
     )
     async def complete(body: CompletionBody, request: Request) -> Response:
-        check_served(assistant, body.model)
+        named = served(assistant, body)
         return await respond(
-            assistant, body, TextProtocol(body, assistant.loaded.text.token_bytes), request
+            assistant, named, TextProtocol(named, assistant.loaded.text.token_bytes), request
         )
 
     return routes

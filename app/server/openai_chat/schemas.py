@@ -62,7 +62,7 @@ class ChatMessage(Strict):
     @classmethod
     def _of_parts(cls, content: object, info: ValidationInfo) -> object:
         result = info.data.get("role") == "tool"
-        return text_of(content, result=result) if isinstance(content, list) else content
+        return text_of(content, result=result) if result or isinstance(content, list) else content
 
     @property
     def message(self) -> Message:

@@ -16,7 +16,7 @@ from app.chat.assistant import Assistant
 from app.request import CallDelta, Completion, Delta
 from app.server.description import ANSWERED, answered, written
 from app.server.errors import Failure
-from app.server.models import check_served
+from app.server.models import served
 from app.server.openai_responses.kept import Kept
 from app.server.openai_responses.schemas import ResponsesBody, joined, messages_of
 from app.server.respond import Protocol, respond
@@ -309,8 +309,7 @@ def router(assistant: Assistant) -> APIRouter:
 
     @routes.post("/responses", response_model=None, responses=written(_KIND, *_FIELDS))
     async def answer(body: ResponsesBody, request: Request) -> Response:
-        check_served(assistant, body.model)
-        whole = body.resolved(kept)
+        whole = served(assistant, body).resolved(kept)
         protocol = ResponsesProtocol(whole, assistant.loaded.text.token_bytes, kept)
         return await respond(assistant, whole, protocol, request)
 

@@ -28,7 +28,14 @@ from app.server.text_schemas import (
     valid_unicode,
     wrong,
 )
-from app.server.tool_schemas import CHOICE, Tools, allowed_tools, read_arguments, tool_use
+from app.server.tool_schemas import (
+    CHOICE,
+    Tools,
+    allowed_tools,
+    chosen_tools,
+    read_arguments,
+    tool_use,
+)
 
 MOST_ITEMS = 2000  # items of a request
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -174,9 +181,7 @@ def _chosen(choice: object) -> object:
         case {"type": "allowed_tools", "mode": mode, "tools": list(tools)}:
             return allowed_tools(mode, tools)
         case _:
-            raise wrong(
-                'it may be "none", "auto", "required" or {"type": "function", "name": "..."}'
-            )
+            return chosen_tools(choice)
 
 
 class ReasoningOptions(Strict):

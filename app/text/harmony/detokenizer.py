@@ -18,7 +18,7 @@ from app.text.reasoning.tags import (
 from app.text.tools.call_format import DEFAULT_FORM
 
 # The start of a header whose recipient comes before the channel, or a part of it.
-_RECIPIENT = re.compile(r" ?(t(o(=[\w.-]*( \w*)?)?)?)?", re.ASCII)
+_RECIPIENT = re.compile(r" ?(t(o(=[^\s<]*( \w*)?)?)?)?", re.ASCII)
 _TO = re.compile(r"(?:^|\s)to=(\S+)")
 
 

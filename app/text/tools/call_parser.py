@@ -1,6 +1,5 @@
 """Tool calls in the text of an answer, parsed while it arrives."""
 
-import re
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -11,8 +10,6 @@ from app.text.tools.arguments import Arguments, ObjectArguments, arguments_of
 from app.text.tools.bare_call import bare_calls, may_become_calls
 from app.text.tools.call_format import CallForm
 from app.text.tools.values import parameters
-
-NAME = re.compile(r"[\w-]*", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -129,26 +126,19 @@ class ToolCallParser:
         """The opening, the name and the text before the arguments; anything else was text."""
         before, between = self._form.before.lstrip(), self._form.between
         between += "" if self._form.pair else "{"
-        match = NAME.match(self._held, len(before))
-        name = match.group() if match else ""
-        tail = self._held[len(before) + len(name) :]
-        if before.startswith(self._held) or (
-            self._held.startswith(before)
-            and (not tail or (between.startswith(tail) and between != tail))
-        ):
+        starts = {name: f"{before}{name}{between}" for name in self._tools}
+        if any(start.startswith(self._held) and start != self._held for start in starts.values()):
             return False  # so far it is one
-        if (
-            not self._held.startswith(before)
-            or not tail.startswith(between)
-            or name not in self._tools
-        ):
+        opened = [name for name, start in starts.items() if self._held.startswith(start)]
+        if not opened:
             if not self._form.tag and not self._other:
                 self._other, self._step = True, self._speak
                 return True
             self._tell(found, self._held[0])
             self._held, self._step = self._held[1:], self._speak
             return True
-        self._held = tail.removeprefix(self._form.between)
+        name = max(opened, key=len)
+        self._held = self._held.removeprefix(f"{before}{name}{self._form.between}")
         found.calls.append(self._new_call(name))
         self._given = 0
         self._arguments = arguments_of(self._form, parameters(self._tools[name]))

@@ -1,6 +1,7 @@
 """Requests as clients send them: numbers, contents, histories, tools and names of many habits."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -50,9 +51,14 @@ ROUTES: dict[str, dict[str, Any]] = {
         {"stop": MANY},
         {"stop": ["", "x"]},
         {"stop": ""},
+        {"seed": 2**70, "temperature": 1},
+        {"seed": 7.0},
+        {"top_k": 40.0, "temperature": 1},
+        {"model": None},
+        {"model": ""},
     ],
 )
-def test_numbers_that_other_servers_take(url: str, route: str, fields: dict[str, Any]) -> None:
+def test_values_that_other_servers_take(url: str, route: str, fields: dict[str, Any]) -> None:
     assert post(url, route, **{**ROUTES[route], **fields}).status_code == 200
 
 
@@ -307,3 +313,57 @@ def test_a_prompt_that_is_too_long_in_words_that_agents_know(running: Running) -
             assert error["code"] == "context_length_exceeded"
             assert "maximum context length is 1000 tokens" in error["message"]
             assert "resulted in 2000 tokens" in error["message"]
+
+
+HELLO = b64encode("Grüße aus Rom".encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("route", "content"),
+    [
+        ("chat/completions", {"type": "file", "file": {"filename": "a.txt", "file_data": HELLO}}),
+        ("responses", {"type": "input_file", "filename": "a.md", "file_data": f"data:;base64,{HELLO}"}),
+        ("messages", {"type": "document", "title": "a.csv", "source": {"type": "base64", "data": HELLO}}),
+    ],
+)  # fmt: skip
+def test_a_text_file_is_read(running: Running, route: str, content: dict[str, Any]) -> None:
+    field = "input" if route == "responses" else "messages"
+    asked = [{"role": "user", "content": [content, {"type": "text", "text": "Where from?"}]}]
+    assert post(running.url, route, **{**ROUTES[route], field: asked}).status_code == 200
+    assert "Grüße aus Rom" in running.assistant.requests[-1].messages[-1].content
+
+
+@pytest.mark.parametrize(
+    ("data", "said"), [("%PDF-1.7", "not base64"), (b64encode(bytes(99)).decode(), "no text")]
+)
+def test_a_file_that_is_no_text_is_told(url: str, data: str, said: str) -> None:
+    part = {"type": "file", "file": {"filename": "a.pdf", "file_data": data}}
+    refused = post(url, "chat/completions", messages=[{"role": "user", "content": [part]}])
+    assert refused.status_code == 400
+    assert said in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("result", [{"degrees": 21}, 21, True, [{"degrees": 21}]])
+def test_results_of_calls_that_are_json(running: Running, result: object) -> None:
+    *before, last = story_of_a_call("c1", '{"a": 1, "b": 2}')
+    answer(running.url, messages=[*before, {**last, "content": result}], max_tokens=4)
+    said = running.assistant.requests[-1].messages[-1].content
+    assert said == {"21": "21", "True": "true"}.get(str(result), '{"degrees": 21}')
+
+
+def test_a_tool_that_is_sent_twice_is_one_tool(running: Running) -> None:
+    answer(running.url, **chatted(tools=[ADD_TOOL, ADD_TOOL], tool_choice={"type": "auto"}))
+    assert [tool.name for tool in running.assistant.requests[-1].tool_use.tools] == ["add"]
+
+
+@pytest.mark.parametrize("word", ["any", {"type": "any"}, {"type": "required"}])
+def test_words_for_a_call_that_must_be(running: Running, word: object) -> None:
+    answer(running.url, **chatted(tools=[ADD_TOOL], tool_choice=word))
+    assert running.assistant.requests[-1].tool_use.must_call
+
+
+@pytest.mark.parametrize("name", ["files.read", "github/issues:list", "wetter_für_morgen"])
+def test_names_of_tools_of_other_servers(url: str, name: str) -> None:
+    tool = {"type": "function", "function": {**serving.ADD, "name": name}}
+    called = choice(url, **{**chatted(tools=[tool], tool_choice="required"), "max_tokens": 300})
+    assert called["message"]["tool_calls"][0]["function"]["name"] == name
