@@ -151,7 +151,7 @@ def as_json(report: Completion) -> str:
 
 async def _answer(options: AskOptions) -> Completion:
     loader = Loader()
-    opening = Assistant.open(options.settings, options.model, loader=loader)
+    opening = Assistant.open(options.settings, options.model, loader=loader, keeps=False)
     assistant = await waiting(f"loading {options.model}", opening, lambda: loader.share)
     notify(assistant.history.notice, *assistant.facts.notes)
     try:
