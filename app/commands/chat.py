@@ -5,7 +5,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -117,14 +117,15 @@ def _lines(file: Path) -> Iterator[Callable[[], str | None]]:
         yield lambda: next((line.rstrip("\n") for line in sys.stdin), None)
         return
     editor = importlib.import_module("readline")  # missing in some builds of Python for Windows
-    if file.exists():
+    with suppress(OSError):  # a chat can do without the lines of earlier ones
         editor.read_history_file(file)
     try:
         yield _typed
     finally:
         editor.set_history_length(MOST_LINES)
-        file.touch(mode=0o600)
-        editor.write_history_file(file)
+        with suppress(OSError):
+            file.touch(mode=0o600)
+            editor.write_history_file(file)
 
 
 def _typed() -> str | None:
