@@ -1,17 +1,23 @@
 """Writes to disk that survive a crash or a power failure."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
 def replace_file(file: Path, text: str) -> None:
     """Write ``file`` so that a crash leaves the old or the new content, on the disk and whole."""
     draft = file.with_name(f"{file.name}.new")
-    with draft.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
+    try:
+        with draft.open("w", encoding="utf-8") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(file)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)  # on a full disk, half of it helps nobody
+        raise OSError(error.errno, error.strerror, str(file)) from error  # a write names no file
     sync_folder(file.parent)
 
 

@@ -3,9 +3,15 @@
 import configparser
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+# As systemd writes it: Environment="OLLAMA_MODELS=/my models" or Environment=OLLAMA_MODELS=/models
+_OLLAMA_MODELS = re.compile(
+    r'^\s*Environment=(?:.*\s)?(?:"OLLAMA_MODELS=([^"\n]+)"|OLLAMA_MODELS=(\S+))', re.M
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +68,18 @@ def _lm_studio(environ: Mapping[str, str]) -> Iterator[Path | None]:
 
 def _ollama(environ: Mapping[str, str]) -> Iterator[Path | None]:
     yield _named(environ, "OLLAMA_MODELS")
+    for file in (Path("/etc/systemd/system/ollama.service"), *_overrides()):
+        for quoted, plain in _OLLAMA_MODELS.findall(_text(file)):
+            yield _path(quoted or plain)
     yield _user("~/.ollama/models")
+    yield _user("~/snap/ollama/common/models")
     for home in ("/usr/share/ollama/.ollama", "/var/lib/ollama/.ollama", "/var/lib/ollama"):
         yield Path(home) / "models"  # of the service, by distribution
+
+
+def _overrides() -> Iterator[Path]:
+    """What ``systemctl edit ollama`` writes: the usual way to move the models of the service."""
+    yield from sorted(Path("/etc/systemd/system/ollama.service.d").glob("*.conf"))
 
 
 def _llama_cpp(environ: Mapping[str, str]) -> Iterator[Path | None]:

@@ -38,9 +38,12 @@ QUIET = {
     "HF_HUB_OFFLINE": "1",
 }
 PAGE_FILES = "GRADIO_TEMP_DIR"
-# Variables that libraries read when they are imported, and break on; the page needs none of them.
-_ODD = re.compile(
-    r".*_PROXY|SSL.*|(GRADIO|HF|HUGGINGFACE|HUGGING_FACE|TRANSFORMERS|TQDM)_.*|MPL.*", re.IGNORECASE
+# Variables that libraries break on when they are imported. Of the network: downloads need them later.
+_NETWORK = re.compile(r".*_PROXY|SSL.*", re.IGNORECASE)
+# The others are another program's, or were read by ``load_settings``.
+_OTHERS = re.compile(
+    r"(GRADIO|HF|HUGGINGFACE|HUGGING_FACE|TRANSFORMERS|TQDM|SPACE)_.*|(MPL|TORCH).*|SYSTEM"
+    r"|WEB_CONCURRENCY"
 )
 
 
@@ -337,8 +340,9 @@ def _check_own(home: Path) -> None:
 def tame_libraries(settings: Settings) -> None:
     """Keep libraries off the network and out of shared folders, and let their idle threads sleep.
 
-    Call it before they are imported; child processes inherit it.
+    Call it before they are imported; child processes inherit it. What was set for them by others goes.
     """
+    _take_out(_OTHERS)
     os.environ.update(QUIET)
     try:
         tempfile.gettempdir()
@@ -349,17 +353,20 @@ def tame_libraries(settings: Settings) -> None:
     few_threads(os.environ)
 
 
-def hide_odd_variables() -> dict[str, str]:
-    """Take what libraries break on when they are imported out of the environment, and return it."""
-    kept = {*QUIET, PAGE_FILES}
-    odd = [name for name in os.environ if _ODD.fullmatch(name) and name not in kept]
-    return {name: os.environ.pop(name) for name in odd}
+def hide_network() -> dict[str, str]:
+    """Take proxies and certificates, on which imports break, out of the environment, and return them."""
+    return _take_out(_NETWORK)
+
+
+def _take_out(pattern: re.Pattern[str]) -> dict[str, str]:
+    names = [name for name in os.environ if pattern.fullmatch(name)]
+    return {name: os.environ.pop(name) for name in names}
 
 
 @contextmanager
-def without_odd_variables() -> Iterator[None]:
-    """The same while something is imported: the browser that is opened later may need them."""
-    hidden = hide_odd_variables()
+def without_network() -> Iterator[None]:
+    """The same while something is imported: downloads and the browser that is opened may need them."""
+    hidden = hide_network()
     try:
         yield
     finally:

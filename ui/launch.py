@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from app.commands import main as cli
 from app.errors import SettingsError
 from app.models.catalog import resolve
-from app.settings import Settings, without_odd_variables
+from app.settings import Settings, without_network
 from app.terminal import notify, waiting
 from ui.gradio_import import without_stubs
 
@@ -92,7 +92,7 @@ async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket
 
 
 def _import_page() -> None:
-    with without_odd_variables(), without_stubs():
+    with without_network(), without_stubs():
         import_module("ui.page")
 
 
@@ -128,7 +128,8 @@ def _server(assistant: "Assistant", options: cli.ServeOptions, listener: socket.
     from ui import page as blocks
 
     app = create_app(assistant, options.host, sys.stderr.write if options.access_log else None)
-    blocks.mount(app, blocks.build(assistant))
+    with without_network():
+        blocks.mount(app, blocks.build(assistant))
     url = f"http://{literal(options.host)}:{listener.getsockname()[1]}"
     return Server(app, partial(_announce, url, browser=options.browser))
 

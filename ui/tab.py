@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.chat.assistant import Assistant
 from app.errors import UNEXPECTED, AppError
+from app.history.store import storable
 from app.observable import Observable
 from engine.errors import EngineError, InvalidRequest
 
@@ -120,7 +121,8 @@ class View(ABC, Generic[C]):
         """The regions that changed, for as long as the page is open."""
         sent: Values = {}
         while True:
-            seen, now = self.source.version, await self.values()
+            seen, found = self.source.version, await self.values()
+            now = {name: sendable(value) for name, value in found.items()}
             changed = {name: value for name, value in now.items() if sent.get(name) != value}
             sent |= changed
             if changed:
@@ -209,6 +211,11 @@ class Tab(ABC):
         task = asyncio.create_task(work)
         self._tasks.add(task)  # or the loop would forget it
         task.add_done_callback(self._tasks.discard)
+
+
+def sendable(value: object) -> object:
+    """A value of a region; names of files may hold bytes that are no text, which no page can show."""
+    return storable(value) if isinstance(value, str) else value
 
 
 def connect(wire: gr.HTML, tabs: Mapping[str, Tab]) -> None:

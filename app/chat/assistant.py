@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from app.chat.chosen_templates import ChosenTemplates
 from app.chat.loaded_model import ContextUse, LoadedModel, Loader, PreparedRequest
 from app.chat.prefetch import ExpectedQuestion, Prefetch
 from app.chat.reply import Arrived, RunningReply, follow
@@ -50,7 +51,7 @@ class Assistant:
         history: History,
         loader: Loader | None = None,
     ) -> None:
-        self.loader = loader or Loader(history.calibrations)
+        self.loader = loader or Loader(history.calibrations, ChosenTemplates(settings.home))
         self.history = history
         self.settings = settings  # with the folders of state and models
         self._model = model
@@ -72,11 +73,17 @@ class Assistant:
         model: str,
         draft: str | None = None,
         loader: Loader | None = None,
+        *,
+        keeps: bool = True,
     ) -> "Assistant":
-        """Load ``model`` as ``LoadedModel.open`` does; raises HistoryError besides."""
-        history = await asyncio.to_thread(History.open, settings.database)
+        """Load ``model`` as ``LoadedModel.open`` does; raises HistoryError besides.
+
+        Without ``keeps`` it can do without the history, on a full disk for example.
+        """
+        opened = History.open if keeps else History.open_or_forget
+        history = await asyncio.to_thread(opened, settings.database)
         loader = loader or Loader()
-        loader.kept = history.calibrations
+        loader.kept, loader.templates = history.calibrations, ChosenTemplates(settings.home)
         try:
             loaded = await LoadedModel.open(settings, model, draft, settings.dtype, loader)
         except BaseException:
@@ -140,13 +147,13 @@ class Assistant:
     async def use_template(self, name: str) -> None:
         """Chat with a base model by the template of that name; empty: only continue texts.
 
-        Raises SettingsError, ModelUnusable.
+        The choice is kept for this model. Raises SettingsError, ModelUnusable.
         """
         async with self._switching:
-            folder = Path(self._model.spec.folder)
-            text = await asyncio.to_thread(ChatText.load, folder, name)
-            self.settings = replace(self.settings, chat_template=name)
-            self._model = replace(self._model, text=text)
+            folder = self._model.spec.folder
+            text = await asyncio.to_thread(ChatText.load, Path(folder), name)
+            await asyncio.to_thread(self.loader.templates.choose, folder, name)
+            self._model = replace(self._model, text=text, template=name)
 
     def when_switching(self, call: Callable[[], object]) -> None:
         """Call ``call`` whenever loading a model starts, goes on or ends."""

@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from math import ceil
 from pathlib import Path
 
+from app.chat.chosen_templates import ChosenTemplates
 from app.chat.reply import AnswerReader, RunningReply
 from app.chat.stored_answer import AnswerSink
 from app.errors import HistoryError
@@ -94,6 +95,7 @@ class Loader:
     """How one program loads its models, and how far the load is that runs now."""
 
     kept: StoredCalibrations | None = None  # what earlier loads measured is not measured again
+    templates: ChosenTemplates = field(default_factory=ChosenTemplates)
     serving: bool = False  # what can wait is measured when nobody asks anything
     worker: EngineWorker | None = None  # that loads
     weights: int = 0  # bytes of its files
@@ -133,6 +135,7 @@ class LoadedModel:
     worker: EngineWorker
     text: ChatText
     plan: Plan | None = None  # where it lies, and why; None for models that fit anywhere
+    template: str = ""  # the chat template that it borrows where it has none
 
     @classmethod
     async def open(
@@ -173,7 +176,8 @@ class LoadedModel:
             measured=partial(loader.keep, key),
         )
         loader.worker, loader.weights = worker, weights_size(Path(spec.folder))
-        reading = asyncio.to_thread(ChatText.load, Path(spec.folder), settings.chat_template)
+        template = loader.templates.of(spec.folder, settings.chat_template)
+        reading = asyncio.to_thread(ChatText.load, Path(spec.folder), template)
         try:
             facts, text = await asyncio.gather(worker.start(), reading)
         except BaseException:
@@ -181,7 +185,7 @@ class LoadedModel:
             raise
         finally:
             loader.worker = None
-        return cls(entry, spec, facts, worker, text, plan)
+        return cls(entry, spec, facts, worker, text, plan, template)
 
     def _conditions(self, chat: ChatRequest) -> Conditions:
         draft = self.spec.draft_folder

@@ -1,11 +1,15 @@
 """Where answers are kept: a message of a conversation that grows, or figures only."""
 
+import logging
 import threading
 from dataclasses import dataclass, field
 
+from app.errors import HistoryError
 from app.history.records import AnswerFacts, Conditions, StoredMessage
 from app.history.store import History
 from app.request import Completion, PartialAnswer
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +24,11 @@ class FiguresOnly:
         """Keep nothing: a program keeps its own answers."""
 
     def finish(self, completion: Completion) -> None:
-        """Keep the measurements."""
-        self.history.measurements.record(self.conditions, completion.stats, self.conversation)
+        """Keep the measurements; the answer is whole without them."""
+        try:
+            self.history.measurements.record(self.conditions, completion.stats, self.conversation)
+        except HistoryError:
+            log.exception("what an answer measured is not kept")
 
 
 @dataclass(slots=True)

@@ -66,13 +66,13 @@ def answering(given: argparse.Namespace, settings: Settings) -> tuple[Settings, 
     return with_loading(given, replace(settings, dtype=given.dtype)), reply
 
 
-async def opened(settings: Settings, model: str) -> Assistant:
+async def opened(settings: Settings, model: str, *, keeps: bool = True) -> Assistant:
     """The assistant with ``model`` loaded; a bar shows how far the load is.
 
-    Raises UnknownModel, ModelUnusable, WorkerCrashed.
+    ``keeps`` is False where no conversation is kept. Raises UnknownModel, ModelUnusable, WorkerCrashed.
     """
     loader = Loader()
-    opening = Assistant.open(settings, model, loader=loader)
+    opening = Assistant.open(settings, model, loader=loader, keeps=keeps)
     assistant = await waiting(f"loading {model}", opening, lambda: loader.share)
     notify(assistant.history.notice, *assistant.facts.notes)
     return assistant

@@ -115,7 +115,7 @@ def as_json(report: Completion) -> str:
 
 
 async def _answer(options: AskOptions) -> Completion:
-    assistant = await opened(options.settings, options.model)
+    assistant = await opened(options.settings, options.model, keeps=False)
     try:
         async with aclosing(assistant.reply(options.turn)) as deltas:
             async for delta in deltas:

@@ -3,7 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from app.history.migrations import STEPS, UnknownSchemaError, applied_steps, app
 
 PATIENCE_SECONDS = 20.0  # how long a writer waits for another process
 POLL_SECONDS = 0.01
+IN_MEMORY = Path(":memory:")  # as SQLite calls it
 SIDE_FILES = ("", "-wal", "-shm")
 DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -35,7 +36,7 @@ class HistoryFile:
         self.notice = notice  # what a person should know about how the file was opened
         self._connection = connection
         self._thread_lock = threading.RLock()
-        self._process_lock = _process_lock(path)
+        self._process_lock = nullcontext() if path == IN_MEMORY else _process_lock(path)
 
     @classmethod
     def open(cls, path: Path) -> "HistoryFile":
@@ -44,6 +45,11 @@ class HistoryFile:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with _process_lock(path):
                 return cls(path, *_connect_or_replace(path))
+
+    @classmethod
+    def in_memory(cls, notice: str) -> "HistoryFile":
+        """An empty one of this process alone, which is forgotten at its end."""
+        return cls(IN_MEMORY, _connect(IN_MEMORY), notice)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:

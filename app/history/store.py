@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from app.errors import UnknownConversation
+from app.errors import HistoryError, UnknownConversation
 from app.history.figures import Figures
 from app.history.file import HistoryFile, references_checked
 from app.history.measurements import Measurements, StoredCalibrations
@@ -137,6 +137,14 @@ class History:
     def open(cls, path: Path) -> "History":
         """Open the database at ``path``, created when missing; look at ``notice`` afterwards."""
         return cls(HistoryFile.open(path))
+
+    @classmethod
+    def open_or_forget(cls, path: Path) -> "History":
+        """``open``; where that fails, an empty history which is not kept, and whose notice says so."""
+        try:
+            return cls.open(path)
+        except HistoryError as error:
+            return cls(HistoryFile.in_memory(f"what is measured is not kept: {error}"))
 
     @property
     def notice(self) -> str | None:

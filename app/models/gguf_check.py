@@ -2,26 +2,29 @@
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from app.files import replace_file
 from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.consistency import check_consistent
 from engine.models.gguf.header import MAGIC, GgufHeader, read_parts
 
+log = logging.getLogger(__name__)
+
 RECORD = "checked-gguf.json"
 MOST_REMEMBERED = 200
 SMOKE_TOKENS = 8
 BASE_SECONDS = 60.0
 SLOWEST_READ = 40e6  # bytes a second
-NO_MODEL = re.compile(
-    r"^mmproj|-(?!00001-)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE
-)  # pictures; later parts
+_LATER_PART = re.compile(r"-(?!00001-)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_BESIDE = re.compile(r"(^|/)(mmproj|imatrix)[-_.]|[-_.]mmproj\b|\.imatrix\.", re.IGNORECASE)
 SPLIT = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf")
 HEAD_BYTES = 16 << 20  # of each part: most headers are shorter
 BASE_MEMORY = 4 << 30  # bytes, plus twice the size of the file
@@ -55,7 +58,7 @@ def gguf_file(place: Path) -> Path | None:
         return place if place.suffix.lower() == ".gguf" or is_gguf(place) else None
     if not place.is_dir() or any(place.glob("*.safetensors")):
         return None
-    found = [file for file in ggufs(place) if not NO_MODEL.search(file.name)]
+    found = [file for file in ggufs(place) if begins_a_model(file.name)]
     if len(found) > 1:
         raise ModelUnusable(
             f"the folder {place} holds {len(found)} GGUF models; give the path of one, such as "
@@ -69,9 +72,21 @@ def ggufs(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".gguf")
 
 
+def begins_a_model(name: str) -> bool:
+    """Whether a GGUF file's name is that of a model, or of its first part."""
+    return not (beside_a_model(name) or _LATER_PART.search(name))
+
+
+def beside_a_model(name: str) -> bool:
+    """Whether it lies next to a model: eyes for pictures, or a table for quantising."""
+    return bool(_BESIDE.search(name))
+
+
 def is_gguf(file: Path) -> bool:
     """Whether the file begins as GGUF does, whatever it is called."""
     try:
+        if not file.is_file():  # opening a pipe waits for its other end
+            return False
         with file.open("rb") as content:
             return content.read(len(MAGIC)) == MAGIC
     except OSError:
@@ -164,7 +179,9 @@ def _remembered(record: Path) -> dict[str, str]:
 
 
 def _remember(record: Path, faults: dict[str, str]) -> None:
-    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = record.with_suffix(".new")
-    fresh.write_text(json.dumps(dict(list(faults.items())[-MOST_REMEMBERED:])), encoding="utf-8")
-    fresh.replace(record)
+    """Where it cannot be written, the file is tried again next time."""
+    try:
+        record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(record, json.dumps(dict(list(faults.items())[-MOST_REMEMBERED:])))
+    except OSError:
+        log.exception("that a GGUF file was checked is not kept")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import platform
 from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, distribution
@@ -14,6 +15,8 @@ from engine.hardware.profile import HardwareProfile, Rates, rates_from
 from engine.platform.cores import usable_cores, usable_threads
 from engine.platform.instructions import instruction_sets
 from engine.request import ModelSpec
+
+log = logging.getLogger(__name__)
 
 CPU_INFO = Path("/proc/cpuinfo")  # Linux; elsewhere the standard library knows the name
 CPU_FIELDS = ("model name", "Model", "Hardware", "cpu model")  # x86, ARM boards, MIPS
@@ -92,7 +95,10 @@ def measured_profile(settings: Settings, *, again: bool = False) -> HardwareProf
 
     rates = measure(settings.models_folder)
     stored = {"machine": _fingerprint(known), "rates": asdict(rates)}
-    replace_file(settings.home / _REMEMBERED, json.dumps(stored, indent=1))
+    try:
+        replace_file(settings.home / _REMEMBERED, json.dumps(stored, indent=1))
+    except OSError:
+        log.exception("what was measured of this machine is not kept")
     return this_machine(processor(), settings.models_folder, rates)
 
 

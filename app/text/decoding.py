@@ -3,6 +3,8 @@
 import codecs
 import re
 
+from charset_normalizer import from_bytes, is_binary
+
 _MARKS = (  # the longer ones first: UTF-32's begins with UTF-16's
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -42,7 +44,7 @@ _MOST_CONTROLS = 0.01
 def decoded(data: bytes) -> str | None:
     """The text; None where ``data`` is no text in a known encoding."""
     encoding = _unicode(data) or _old(data)
-    text = data.decode(encoding).removeprefix("\ufeff") if encoding else "\0"
+    text = data.decode(encoding).removeprefix("\ufeff") if encoding else _likeliest(data)
     return None if "\0" in text else text
 
 
@@ -70,6 +72,16 @@ def _old(data: bytes) -> str | None:
         if share > best:
             best, found = share, encoding
     return found
+
+
+def _likeliest(data: bytes) -> str:
+    """In a rarer encoding, such as DOS's and the Macintosh's: a library knows them all.
+
+    It comes last: of the usual ones it takes French, Portuguese and Swedish for others.
+    """
+    best = None if is_binary(data) else from_bytes(data).best()
+    text = "\0" if best is None else str(best)
+    return "\0" if len(_CONTROLS.findall(text)) > _MOST_CONTROLS * len(text) else text
 
 
 def _share(data: bytes, encoding: str, usual: str) -> float:

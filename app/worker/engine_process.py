@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from app.sandbox import end_with_parent
-from app.settings import hide_odd_variables
+from app.settings import hide_network
 from app.worker import messages
 from engine.errors import ContextOverflow, EngineError
 from engine.request import Done, Event, GenerationRequest, ModelSpec
@@ -38,7 +38,7 @@ def main(connection: Connection, spec: ModelSpec, level: str) -> None:
     The system frees its memory at once; Python's own exit takes most of a second, for which a stop
     and a change of models would wait.
     """
-    hide_odd_variables()
+    hide_network()
     serve(connection, spec, build_engine, level)
     os._exit(0)  # nothing is left to be written: standard error holds no line back
 

@@ -22,6 +22,8 @@ _DRIVER_SECONDS = 5.0  # for the driver's own tool
 _MIB = 2**20
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _V2 = ("memory.max", "memory.current", "inactive_file")
+_SLOW = ("memory.high", *_V2[1:])  # above it, version 2 stops the process for moments
+_OUTER = re.compile(r"^hierarchical_memory_limit (\d+)$", re.MULTILINE)  # of groups out of sight
 
 
 def this_machine(processor: str, models: Path, rates: Rates | None = None) -> HardwareProfile:
@@ -112,14 +114,19 @@ def _machine_ram(root: Path) -> Ram:
 
 def _memory_groups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
     for folder in control_groups(root, "memory"):
-        yield folder, _V2 if (folder / _V2[0]).exists() else _V1
+        if (folder / _V2[0]).exists():
+            yield folder, _V2
+            yield folder, _SLOW
+        else:
+            yield folder, _V1
 
 
 def _group_ram(folder: Path, limit: str, usage: str, cached: str) -> Ram | None:
     most, used = file_text(folder / limit).strip(), file_text(folder / usage).strip()
     if not (most.isdigit() and used.isdigit()):  # "max", or no such file
         return None
-    found = re.search(rf"^{cached} (\d+)$", file_text(folder / "memory.stat"), re.MULTILINE)
-    reclaimable = int(found[1]) if found else 0
-    free = int(most) - int(used) + reclaimable
-    return Ram(int(most), max(0, min(free, int(most))), f"the control group's {limit}")
+    stat = file_text(folder / "memory.stat")
+    found, outer = re.search(rf"^{cached} (\d+)$", stat, re.MULTILINE), _OUTER.search(stat)
+    total = min(int(most), int(outer[1])) if outer else int(most)
+    free = total - int(used) + (int(found[1]) if found else 0)
+    return Ram(total, max(0, min(free, total)), f"the control group's {limit}")

@@ -25,6 +25,7 @@ def write(file, text):
         ("lm_studio", ".lmstudio/models"),
         ("lm_studio", ".cache/lm-studio/models"),
         ("ollama", ".ollama/models"),
+        ("ollama", "snap/ollama/common/models"),
         ("llama_cpp", ".cache/llama.cpp"),
         ("jan", ".config/Jan/data/llamacpp/models"),
         ("jan", ".local/share/Jan/data/llamacpp/models"),
@@ -40,6 +41,24 @@ def test_usual_places(user, program, place):
 @pytest.mark.parametrize("place", ["/usr/share/ollama/.ollama/models", "/var/lib/ollama/models"])
 def test_the_service_of_ollama_has_places_of_its_own(user, place):
     assert place in map(str, other_folders({}).ollama)
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('Environment="OLLAMA_MODELS=/data/my models"', "/data/my models"),
+        ("Environment=OLLAMA_MODELS=/data/models", "/data/models"),
+        ('Environment="OLLAMA_HOST=::" OLLAMA_MODELS=/data/models', "/data/models"),
+        ("Environment=OLLAMA_HOST=:: ", None),
+        ('#Environment="OLLAMA_MODELS=/data"', None),
+    ],
+)
+def test_the_service_of_ollama_has_a_file_of_settings(user, monkeypatch, line, place):
+    write(user / "override.conf", f"[Service]\n{line}\n")
+    usual = {*map(str, other_folders({}).ollama)}
+    monkeypatch.setattr("app.other_folders._overrides", lambda: [user / "override.conf"])
+    found = {*map(str, other_folders({}).ollama)} - usual
+    assert found == ({place} if place else set())
 
 
 @pytest.mark.parametrize(

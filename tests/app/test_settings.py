@@ -17,7 +17,7 @@ from app.settings import (
     load_settings,
     prepare_home,
     tame_libraries,
-    without_odd_variables,
+    without_network,
 )
 
 
@@ -162,19 +162,35 @@ def test_libraries_are_silenced_for_this_process_and_its_children(monkeypatch, t
         ("https_proxy", ":::"),
         ("SSL_CERT_FILE", "/nowhere.pem"),
         ("SSLKEYLOGFILE", "/nowhere/keys"),
-        ("GRADIO_SERVER_PORT", "many"),
-        ("HF_HUB_DOWNLOAD_TIMEOUT", "soon"),
-        ("MPLBACKEND", "nonsense"),
+        ("NO_PROXY", "::1,["),
     ],
 )
 def test_what_libraries_break_on_is_out_of_their_sight_and_comes_back(monkeypatch, name, value):
     """A proxy that Gradio cannot use kept the page from starting, which asks nobody."""
     monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GRADIO_TEMP_DIR", "/kept")
-    with without_odd_variables():
+    with without_network():
         assert name not in os.environ
-        assert os.environ["GRADIO_TEMP_DIR"] == "/kept"
     assert os.environ[name] == value
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GRADIO_SERVER_PORT",
+        "GRADIO_ROOT_PATH",
+        "HF_HUB_DOWNLOAD_TIMEOUT",
+        "MPLBACKEND",
+        "TORCH_LOGS",
+        "WEB_CONCURRENCY",
+    ],
+)
+def test_what_others_set_for_libraries_is_not_ours(monkeypatch, tmp_path, name):
+    for ours in (*QUIET, PAGE_FILES):
+        monkeypatch.setenv(ours, "noisy")
+    monkeypatch.setenv(name, "nonsense")
+    tame_libraries(Settings(home=tmp_path))
+    assert name not in os.environ
+    assert QUIET.items() <= os.environ.items()
 
 
 @pytest.fixture

@@ -82,6 +82,37 @@ def test_app_answers_and_a_signal_ends_every_process(tmp_path, number):
         assert not psutil.wait_procs(children, timeout=5)[1]
 
 
+ODD = {
+    "ALL_PROXY": "socks5://127.0.0.1:1",
+    "NO_PROXY": "::1,[",
+    "SSL_CERT_FILE": "/nowhere.pem",
+    "SSLKEYLOGFILE": "/nowhere/keys",
+    "GRADIO_ROOT_PATH": "/elsewhere",
+    "GRADIO_NODE_NUM_PORTS": "many",
+    "HF_HUB_ETAG_TIMEOUT": "soon",
+    "TORCH_LOGS": "nonsense",
+    "WEB_CONCURRENCY": "auto",
+    "TMPDIR": "/nowhere",
+    "XDG_CACHE_HOME": "/proc/nowhere",
+    "OMP_NUM_THREADS": "many",
+    "TZ": "Nowhere/Land",
+    "BROWSER": "/nowhere",
+}
+
+
+def test_nothing_in_the_environment_keeps_the_page_from_starting(tmp_path, monkeypatch):
+    for name, value in ODD.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("HOME")
+    with application(tmp_path) as app, httpx.Client(trust_env=False) as client:
+        page = client.get(app.address).text
+        body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+        answer = client.post(f"{app.address}/v1/chat/completions", json=body, timeout=60)
+    assert f'"root":"{app.address}"' in page
+    assert "/elsewhere" not in page
+    assert answer.status_code == 200
+
+
 def test_signal_while_the_model_loads_ends_every_process(tmp_path):
     command = [*COMMAND, "--port", "0", "--no-browser"]
     with subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path)) as process:

@@ -52,6 +52,14 @@ async def after(view: CountingPage, command: str, name: str = "") -> tuple[int, 
 
 
 @asynchronous
+async def test_a_file_name_that_is_no_text_takes_no_region():
+    """One name in another encoding, and the list of models never came."""
+    view = CountingPage()
+    view.fail("/models/M\udcfcller.gguf")
+    assert (await anext(view.updates()))["message"] == "/models/M?ller.gguf"
+
+
+@asynchronous
 async def test_only_regions_that_changed_are_sent():
     view = CountingPage()
     updates = view.updates()

@@ -35,7 +35,7 @@ async def refresh(session: PageSession, _: ChatCommand) -> None:
     state, assistant = session.state, session.assistant
     state.facts, state.model = assistant.facts, assistant.entry.name
     state.loading, state.text = assistant.loading, assistant.loaded.text
-    state.template, state.loaded = assistant.settings.chat_template, assistant.loader.share
+    state.template, state.loaded = assistant.loaded.template, assistant.loader.share
     state.thinking = await asyncio.to_thread(lambda: assistant.loaded.text.thinking)
     state.models = [one for one in assistant.models() if one.visible and one.folder is not None]
     await session.list_conversations()

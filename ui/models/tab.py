@@ -12,7 +12,7 @@ from app.models.hub.search import Found
 from app.models.library.repository_view import RepositoryView
 from engine.errors import InvalidRequest, TooLarge
 from ui.models import available, downloads, installed
-from ui.tab import Command, Regions, Tab, Values, View
+from ui.tab import Command, Regions, Tab, Values, View, sendable
 from ui.widgets import button, notice
 
 
@@ -166,13 +166,13 @@ class ModelsPage(View[Command]):
     async def _add_found(self, path: str) -> None:
         inventory = self._manager.shelf
         known = (
-            next((o for o in inventory.elsewhere if str(o.path) == path), None)
+            next((o for o in inventory.elsewhere if sendable(str(o.path)) == path), None)
             if inventory
             else None
         )
         if known is None:
             raise InvalidRequest(f"{path} is no longer there; open this tab again")
-        self._added(await self._manager.add(path, known.name))
+        self._added(await self._manager.add(str(known.path), known.name))
 
     def _added(self, name: str) -> None:
         self._message = notice(f"Added {name}", more=f" {button('Use it', 'use', name)}")

@@ -24,6 +24,7 @@ TIMEOUT = httpx.Timeout(30.0, connect=10.0)  # of one read: a connection that gi
 PAUSES = (1.0, 2.0, 4.0)  # seconds before a busy hub is asked again, at least
 LONGEST_PAUSE = 30.0  # seconds: a person waits for a listing
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
+BROKEN_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 RESET = re.compile(r"\bt=(\d{1,6})")  # seconds, in the header of the newer standard
 # Compressed bodies have other lengths and ranges than the file.
 HEADERS = {"User-Agent": "slipstream", "Accept-Encoding": "identity"}
@@ -37,6 +38,7 @@ class Hub:
     ) -> None:
         self.endpoint = endpoint.rstrip("/")
         self._token = token
+        self._stale = False  # the hub does not know the token, and is asked without it
         self._origin = _origin(_address(self.endpoint))
         self._timeout = timeout
         self._http: httpx.Client | None = None
@@ -44,7 +46,7 @@ class Hub:
 
     def use_token(self, token: str | None) -> None:
         """Send another token, or none, from the next request on."""
-        self._token = token
+        self._token, self._stale = token, False
 
     def page(self, repo: str) -> str:
         """The address that a person opens to read about ``repo`` and to accept its terms."""
@@ -65,7 +67,8 @@ class Hub:
     def read(self, address: str, repo: str | None = None) -> bytes:
         """All that is at ``address``, which is little; raises HubError and its kinds.
 
-        A hub that is busy is asked again, after the time that it names.
+        A hub that is busy is asked again, after the time that it names, and so is one that broke off.
+        One that does not know the token, as a login ends some day, is asked without it.
         """
         for pause in (*PAUSES, None):
             read, asked = self._read_once(address, repo, last=pause is None)
@@ -82,11 +85,16 @@ class Hub:
             with self.stream(address) as response:
                 if response.status_code == httpx.codes.OK:
                     return response.read(), 0.0
+                if self._is_stranger(response):
+                    self._stale = True
+                    return None, 0.0
                 asked = asked_to_wait(response)
                 if last or response.status_code not in TEMPORARY or asked > LONGEST_PAUSE:
                     self.refuse(response, repo)
                 return None, asked
         except httpx.TransportError as error:
+            if isinstance(error, BROKEN_OFF) and not last:
+                return None, 0.0
             raise HubError(
                 f"{self.host} cannot be reached ({_reason(error)}); check the network and try "
                 "again, models on this machine work without it"
@@ -100,7 +108,9 @@ class Hub:
         client, url = self._client(), httpx.URL(address)
         for _ in range(MOST_REDIRECTS + 1):
             request = client.build_request("GET", url, headers=dict(headers or {}))
-            if self._token and _origin(url) == self._origin:  # never to the host of a redirect
+            if (
+                self._sends_token and _origin(url) == self._origin
+            ):  # never to the host of a redirect
                 request.headers["Authorization"] = f"Bearer {self._token}"
             response = client.send(request, stream=True)
             try:
@@ -128,9 +138,18 @@ class Hub:
         if status == httpx.codes.TOO_MANY_REQUESTS:
             asked = asked_to_wait(response)
             wait = f"in {asked:.0f} seconds" if asked else "in some minutes"
-            login = "" if self._token else ", or keep a token, with which it allows more"
+            login = "" if self._sends_token else ", or keep a token, with which it allows more"
             raise HubError(f"{self.host} gets too many requests from here; try again {wait}{login}")
         raise HubError(f"{self.host} answered with status {status}; try again later")
+
+    @property
+    def _sends_token(self) -> bool:
+        return bool(self._token) and not self._stale
+
+    def _is_stranger(self, response: httpx.Response) -> bool:
+        """Whether the hub refuses the token itself: what is gated or not there has a code."""
+        refused = response.status_code == httpx.codes.UNAUTHORIZED
+        return refused and self._sends_token and "x-error-code" not in response.headers
 
     @property
     def host(self) -> str:
@@ -151,6 +170,11 @@ class Hub:
 
     def _terms(self, repo: str) -> str:
         opened = f"open {self.page(repo)}, accept the terms there"
+        if self._stale:
+            return (
+                f"{repo} is gated and {self.host} does not know the kept token; {opened} and give "
+                "another one with: slipstream models token"
+            )
         if self._token:
             return f"{repo} is gated and the kept token has no access yet; {opened} and try again"
         return f"{repo} is gated; {opened} and give a token with: slipstream models token"
@@ -275,13 +299,22 @@ def keep_token(settings: Settings, token: str) -> None:
         return
     if not (token.isascii() and token.isprintable() and " " not in token):
         raise SettingsError("that is not a token: it has spaces or characters outside ASCII")
-    _write(settings.token_file, token)
+    try:
+        _write(settings.token_file, token)
+    except OSError as error:
+        raise SettingsError(
+            f"the token cannot be kept in {settings.token_file} ({error.strerror}); "
+            "check free space and permissions"
+        ) from error
 
 
 def _write(file: Path, token: str) -> None:
     draft = file.with_name(f"{file.name}.new")
     draft.unlink(missing_ok=True)  # O_EXCL: the mode below counts only for a file made here
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
-    with os.fdopen(descriptor, "w", encoding="ascii") as out:
-        out.write(f"{token}\n")
-    draft.replace(file)
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+        with os.fdopen(descriptor, "w", encoding="ascii") as out:
+            out.write(f"{token}\n")
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from app.errors import AccessDenied, UnknownRepository
+from app.models.gguf_check import beside_a_model
 from app.models.hub.client import Hub
 from app.models.hub.repository import MODEL_NAME, RemoteFile, Repository, read_small
 from app.models.model_check import NEEDED_FILES, other_kind
@@ -77,8 +78,8 @@ def _wanted(repository: Repository, wanted: Sequence[str]) -> tuple[RemoteFile, 
 
 def _quantised(repository: Repository) -> tuple[RemoteFile, ...]:
     """The one GGUF model, or the one in the usual quantisation, with all its shards."""
-    ggufs = [file for file in repository.files if file.name.endswith(".gguf")]
-    models = {SHARD.sub("", file.name) for file in ggufs}
+    ggufs = [file for file in repository.files if file.name.lower().endswith(".gguf")]
+    models = {SHARD.sub("", file.name) for file in ggufs if not beside_a_model(file.name)}
     if len(models) > 1:
         models = {name for name in models if USUAL_QUANTISATION.lower() in name.lower()}
     if len(models) == 1:

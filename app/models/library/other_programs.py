@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.models.gguf_check import is_gguf
-from app.models.hub.selection import SHARD
+from app.models.gguf_check import begins_a_model, is_gguf
 from app.models.library.importing import is_model_folder, own_name, shards
 from app.other_folders import OtherFolders
 
-FIRST_SHARD = "-00001-of-"
 NO_NAMES = frozenset({"model", "ggml-model", "pytorch_model"})  # of files whose folder has the name
 OLLAMA_WEIGHTS = "application/vnd.ollama.image.model"
 OLLAMA_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -61,12 +59,12 @@ def _all(others: OtherFolders) -> Iterator[tuple[str, str, Path]]:
 
 
 def _in_hub(cache: Path) -> Found:
-    """The newest snapshot of each repository: models--owner--name/snapshots/commit."""
+    """Of each repository the newest snapshot with a model: models--owner--name/snapshots/commit."""
     for repository in _listed(cache):
         if repository.name.startswith("models--"):
-            snapshots = sorted(_listed(repository / "snapshots"), key=_age)
-            if snapshots:
-                yield from _in_snapshot(repository.name.rpartition("--")[2], snapshots[-1])
+            snapshots = sorted(_listed(repository / "snapshots"), key=_age, reverse=True)
+            name = repository.name.rpartition("--")[2]
+            yield from next(filter(None, (list(_in_snapshot(name, one)) for one in snapshots)), ())
 
 
 def _in_snapshot(name: str, folder: Path) -> Found:
@@ -78,8 +76,7 @@ def _in_snapshot(name: str, folder: Path) -> Found:
 def _ggufs(folder: Path) -> Found:
     """Models, by their first shard; not the image parts of models that see."""
     for file in sorted(file for file in _walked(folder) if file.suffix.lower() == ".gguf"):
-        first = not SHARD.search(file.name) or FIRST_SHARD in file.name
-        if first and not file.name.lower().startswith("mmproj") and is_gguf(file):
+        if begins_a_model(file.name) and is_gguf(file):
             yield own_name(file.parent if file.stem.lower() in NO_NAMES else file), file
 
 
@@ -102,7 +99,7 @@ def _walked(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         entered.add(key)
-        yield from (here / name for name in files)
+        yield from (file for name in files if os.path.isfile(file := here / name))  # noqa: PTH113
 
 
 def _listed(folder: Path) -> Sequence[Path]:

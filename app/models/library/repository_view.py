@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from app.errors import AccessDenied, UnknownRepository
 from app.model_names import is_repository
 from app.models.catalog import CatalogEntry, load_catalog
+from app.models.gguf_check import beside_a_model
 from app.models.hub.client import Hub
 from app.models.hub.repository import (
     RemoteFile,
@@ -74,7 +75,7 @@ def _choices(hub: Hub, repository: Repository, machine: HardwareProfile) -> Iter
         return
     models: dict[str, list[RemoteFile]] = {}
     for file in repository.files:
-        if file.name.endswith(".gguf") and not file.name.startswith("mmproj"):
+        if file.name.endswith(".gguf") and not beside_a_model(file.name):
             models.setdefault(SHARD.sub("", file.name), []).append(file)
     if not models:
         choose_files(repository)  # says what is there instead

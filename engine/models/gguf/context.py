@@ -75,7 +75,8 @@ class LlamaContext:
         self.outputs = min(MOST_OUTPUTS, self.batch)
         # where there is a GPU, buffers may be pinned: the system must not move them
         pageable = not api.llama_supports_gpu_offload()
-        with zeros_given_back() if pageable else nullcontext():
+        given_back = zeros_given_back() if pageable else nullcontext(_unheard)
+        with given_back as heard, self._library.listening(heard):
             self._context = self._new_context(spec, self.sequences + OWN_SEQUENCES, kinds)
         place = Path(spec.folder).resolve()  # the hub's cache has links to files without an ending
         unmap_read(place.suffix or place.name)
@@ -312,6 +313,10 @@ def _address_of(function: object) -> Callable[[object], int]:
 
 def _never() -> bool:
     return False
+
+
+def _unheard(*_: object) -> None:
+    """Listens to llama.cpp's log, and does nothing."""
 
 
 def _metadata(api: ModuleType, model: object, key: str) -> str:

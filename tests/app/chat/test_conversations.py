@@ -314,5 +314,5 @@ class TestABaseModel:
     async def test_it_chats_with_a_template_that_a_person_chose(self, tmp_path):
         async with assisted(tmp_path) as assistant:
             await assistant.use_template("chatml")
-            assert assistant.settings.chat_template == "chatml"
+            assert assistant.loaded.template == "chatml"
             assert not assistant.loaded.text.borrows, "pocket has a template of its own"

@@ -57,6 +57,11 @@ def test_texts_are_read(encoding):
         ("koi8_r", "Привет, как дела? Это обычный текст."),
         ("cp1253", "Καλημέρα κόσμε, τι κάνεις;"),
         ("tis_620", "กรุงเทพเป็นเมืองหลวงของประเทศไทย"),
+        ("cp850", "Über die Straße läuft ein großer Hund, der am Freitag früh sehr müde war."),
+        ("cp866", "Вчера я ходил в магазин, чтобы купить свежий хлеб и молоко."),
+        ("iso8859-5", "Вчера я ходил в магазин, чтобы купить свежий хлеб и молоко."),
+        ("cp1252", "L'été dernier, nous avons visité un château près de la forêt."),
+        ("cp1252", "A ação não começou; amanhã à tarde haverá uma reunião com os irmãos."),
     ],
 )
 def test_texts_in_old_encodings_are_read(encoding, text):

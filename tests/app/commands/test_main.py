@@ -252,6 +252,20 @@ class TestStreams:
 
 
 class TestAsk:
+    @pytest.mark.parametrize("place", ["history.db", "history.db.lock", "history.db-wal"])
+    def test_a_history_that_cannot_be_opened_costs_no_answer(
+        self, home, monkeypatch, capsys, place
+    ):
+        """On a full disk, or one that cannot be written, nothing was answered."""
+        engine = partial(EngineWorker, entry=fake_engine.parrot)
+        monkeypatch.setattr("app.chat.loaded_model.EngineWorker", engine)
+        (home / place).mkdir(parents=True)
+        assert cli.main(["ask", "hello"], no_page) == 0
+        out, err = capsys.readouterr()
+        assert "hello" in out
+        assert "what is measured is not kept: the history" in err
+        assert err.count("\n") == 1
+
     def test_prints_one_line_of_json_where_asked(self, home):
         code, out, err = run("ask", "hello", "--json", "--max-tokens", "20", "--draft", "specexec")
         assert (code, err) == (0, "")

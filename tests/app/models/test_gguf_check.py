@@ -72,6 +72,20 @@ class TestOnce:
             check_gguf(settings, file)
         assert len(tries) == 3
 
+    @pytest.mark.parametrize("place", ["checked-gguf.json", "checked-gguf.json.new", ""])
+    def test_a_record_that_cannot_be_written_costs_one_more_try(
+        self, settings, tmp_path, tries, place
+    ):
+        """On a full disk, or one that cannot be written, a good file was refused."""
+        if place:
+            (settings.home / place).mkdir(parents=True)
+        else:
+            settings.home.touch()
+        file = tiny.write(tmp_path / "m.gguf")
+        for _ in range(2):
+            check_gguf(settings, file)
+        assert len(tries) == 2
+
 
 class TestFaults:
     def test_a_crash_is_a_sentence(self, settings, tmp_path, monkeypatch):

@@ -42,6 +42,24 @@ GROUPS = {
         },
         2_000_000_000, 1_200_000_300, "memory",
     ),
+    "a container with version 1, whose outer group is smaller": (
+        {
+            "proc/self/cgroup": "4:memory:/docker/abc\n",
+            f"{V1}.limit_in_bytes": "9223372036854771712\n",
+            f"{V1}.usage_in_bytes": "800000000\n",
+            f"{V1}.stat": "cache 5\nhierarchical_memory_limit 3000000000\n",
+        },
+        3_000_000_000, 2_200_000_000, "memory",
+    ),
+    "a group that is slowed down before it is full": (
+        {
+            "proc/self/cgroup": "0::/user\n",
+            f"{V2}/memory.max": "8000000000\n",
+            f"{V2}/memory.high": "3000000000\n",
+            f"{V2}/memory.current": "1000000000\n",
+        },
+        3_000_000_000, 2_000_000_000, "memory.high",
+    ),
     "a group without a limit": (
         {
             "proc/self/cgroup": "4:memory:/\n",
@@ -66,6 +84,14 @@ def test_memory_is_what_the_control_groups_leave(
     ("files", "share"),
     [
         ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/cpu.max": "50000 100000\n"}, 0.5),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/cpu.max": "75000 100000\n",
+                "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+            },
+            0.75,
+        ),
         (
             {
                 "proc/self/cgroup": "2:cpu,cpuacct:/\n",

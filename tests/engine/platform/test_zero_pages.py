@@ -2,6 +2,7 @@
 
 import mmap
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,51 @@ def test_it_still_applies_blocks_of_zeros_are_given_back_unchanged(kept):
     taken[:] = 5
     assert resident() - before > BLOCKS - 1
     assert (taken == 5).all()
+
+
+LARGE, STEP = 128, 4  # blocks
+CLEARS = "llama_kv_cache:        CPU KV buffer size =   256.00 MiB\n"
+
+
+def cleared(heard, words):
+    """The most blocks that were in memory while a fresh cache was cleared, and the cache."""
+    size = (LARGE + 1) * BLOCK
+    fresh = np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+    before, most = resident(), 0
+    heard(2, words)
+    for at in range(0, size, STEP * BLOCK):
+        fresh[at : at + STEP * BLOCK] = 0
+        time.sleep(0.004)
+        most = max(most, resident() - before)
+    return most, fresh
+
+
+def test_it_still_applies_a_cache_is_never_in_memory_as_a_whole_while_it_is_cleared():
+    with zeros_given_back() as heard:
+        most, fresh = cleared(heard, CLEARS)
+        heard(2, "llama_kv_cache: size =  256.00 MiB (  4096 cells)\n")
+        assert most < LARGE / 4
+        fresh[:] = 5  # nobody gives this back
+        time.sleep(0.02)
+        assert (fresh == 5).all()
+    assert (fresh == 5).all()
+
+
+@pytest.mark.parametrize("words", ["llama_context: CPU output buffer size = 1 MiB\n", "", "."])
+def test_only_a_cache_is_taken_for_one(words):
+    with zeros_given_back() as heard:
+        most, _ = cleared(heard, words)
+    assert most > LARGE - STEP
+
+
+def test_what_was_written_before_it_is_cleared_is_nobodys_to_give_back():
+    with zeros_given_back() as heard:
+        written = memory(range(BLOCKS))
+        most, _ = cleared(heard, CLEARS)
+        heard(2, "the next line")
+    assert most < LARGE / 4
+    assert written.any()
+    assert np.count_nonzero(written) == BLOCKS
 
 
 def test_what_was_there_before_stays_in_memory():

@@ -1,5 +1,6 @@
 """Redirects, the token and where it is kept, and the sentences for a hub that refuses."""
 
+import socket
 import sys
 import threading
 from contextlib import closing, contextmanager
@@ -151,11 +152,15 @@ def test_settings_never_show_it():
     assert "hf_abc" not in repr(settings)
 
 
+BREAKS_OFF = 0  # in place of a status
+
+
 class Busy:
     """A hub that answers a listing with these statuses first."""
 
     def __init__(self, *answers: tuple[int, dict[str, str]]) -> None:
         self.answers, self.asked = [*answers], 0
+        self.tokens: list[str | None] = []
 
     @contextmanager
     def running(self):
@@ -164,7 +169,11 @@ class Busy:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 busy.asked += 1
+                busy.tokens.append(self.headers["authorization"])
                 status, headers = busy.answers.pop(0) if busy.answers else (200, {})
+                if status == BREAKS_OFF:
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
                 self.send_response(status)
                 for name, value in {**headers, "content-length": "2"}.items():
                     self.send_header(name, value)
@@ -193,6 +202,8 @@ LATER = {"retry-after": "0"}
         [(429, {}), (503, LATER)],
         [(502, {}), (504, {}), (429, {"ratelimit": '"api";r=0;t=0'})],
         [(429, {"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"})],
+        [(BREAKS_OFF, {})],
+        [(BREAKS_OFF, {}), (429, LATER), (BREAKS_OFF, {})],
     ],
 )
 def test_a_busy_hub_is_asked_again(monkeypatch, answers):
@@ -218,6 +229,45 @@ def test_a_hub_that_stays_busy_says_until_when(monkeypatch, answer, said, asked)
     with busy.running() as hub, pytest.raises(HubError, match=said):
         hub.ask("models", {})
     assert busy.asked == asked
+
+
+def test_a_hub_that_breaks_off_every_time_cannot_be_reached(monkeypatch):
+    monkeypatch.setattr("app.models.hub.client.PAUSES", (0.0, 0.0, 0.0))
+    busy = Busy(*[(BREAKS_OFF, {})] * 9)
+    with busy.running() as hub, pytest.raises(HubError, match="cannot be reached"):
+        hub.ask("models", {})
+    assert busy.asked == 4
+
+
+def test_a_token_that_the_hub_does_not_know_any_more_keeps_nobody_from_what_is_public(monkeypatch):
+    monkeypatch.setattr("app.models.hub.client.PAUSES", (0.0, 0.0, 0.0))
+    busy = Busy((401, {}), (200, {}), (401, {"x-error-code": "GatedRepo"}))
+    with busy.running() as hub:
+        hub.use_token("hf_old")
+        assert hub.ask("models", {}) == []
+        with pytest.raises(AccessDenied, match="does not know the kept token; .* another one"):
+            hub.ask("models/org/gated", {}, "org/gated")
+        hub.use_token("hf_new")
+        assert hub.ask("models", {}) == []
+    assert busy.tokens == ["Bearer hf_old", None, None, "Bearer hf_new"]
+
+
+@pytest.mark.parametrize("code", ["GatedRepo", "RepoNotFound"])
+def test_a_token_that_the_hub_knows_is_sent_again(code):
+    busy = Busy((401, {"x-error-code": code}))
+    with busy.running() as hub:
+        hub.use_token("hf_good")
+        with pytest.raises((AccessDenied, UnknownRepository)):
+            hub.ask("models/org/x", {}, "org/x")
+        assert hub.ask("models", {}) == []
+    assert busy.tokens == ["Bearer hf_good"] * 2
+
+
+def test_a_token_that_cannot_be_kept_is_one_sentence_and_leaves_no_half(tmp_path):
+    (tmp_path / "hub-token").mkdir()  # in place of a full disk
+    with pytest.raises(SettingsError, match=r"cannot be kept in .*hub-token .*check free space"):
+        keep_token(Settings(home=tmp_path), "hf_abc")
+    assert [file.name for file in tmp_path.iterdir()] == ["hub-token"]
 
 
 def test_a_login_with_hf_is_used_last(tmp_path):

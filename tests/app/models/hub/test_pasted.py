@@ -28,6 +28,24 @@ REPO = "unsloth/Qwen3-0.6B-GGUF"
         (f"llama-server -hf {REPO}:Q4_0", Pasted(REPO, tag="Q4_0")),
         (f" '{REPO}' ", Pasted(REPO)),
         (f"http://mirror.local:8/{REPO}", Pasted(REPO)),
+        (f"git clone https://huggingface.co/{REPO}.git", Pasted(REPO)),
+        (f"$ docker model pull hf.co/{REPO}:Q4_0", Pasted(REPO, tag="Q4_0")),
+        (f"hf download {REPO} m-Q8_0.gguf --local-dir .", Pasted(REPO, file="m-Q8_0.gguf")),
+        (f"vllm serve {REPO} --port 8000", Pasted(REPO)),
+        (f'AutoModel.from_pretrained("{REPO}")', Pasted(REPO)),
+        (f"llm = Llama.from_pretrained(repo_id='{REPO}', n_ctx=512)", Pasted(REPO)),
+        (f"[Qwen](https://huggingface.co/{REPO}).", Pasted(REPO)),
+        (f"see https://huggingface.co/{REPO}, it is small", Pasted(REPO)),
+        (f"https://huggingface.co/{REPO}?local-app=vllm#files", Pasted(REPO)),
+        (f"https://huggingface.co/api/models/{REPO}", Pasted(REPO)),
+        (f"{REPO}/m-Q4_0.gguf", Pasted(REPO, file="m-Q4_0.gguf")),
+        (f"{REPO}/sub/m-Q4_0.gguf", Pasted(REPO, file="sub/m-Q4_0.gguf")),
+        (f"\u200b{REPO}\n", Pasted(REPO)),
+        ("https://huggingface.co/datasets/owner/data", None),
+        ("https://huggingface.co/spaces/owner/page", None),
+        ("https://huggingface.co/owner", None),
+        ("ollama run qwen3:0.6b", None),
+        ("either and/or both", None),
         ("qwen coder", None),
         ("qwen3", None),
         ("https://example.com/a/b", None),
@@ -67,3 +85,10 @@ FILES = (
 def test_the_files_of_a_quantisation(tag, chosen):
     found = choose_files(repository(*FILES), (f":{tag}",))
     assert [file.name for file in found] == chosen
+
+
+@pytest.mark.parametrize("part", FILES[3:5])
+def test_the_address_of_one_part_means_all_of_them(part):
+    meant = pasted(f"https://huggingface.co/{REPO}/blob/main/{part}")
+    found = choose_files(repository(*FILES), meant.wanted)
+    assert [file.name for file in found] == [*FILES[3:5]]

@@ -36,6 +36,10 @@ def test_safetensors_come_with_what_loading_reads_and_nothing_else():
         (["m-Q8_0.gguf"], ["m-Q8_0.gguf"]),
         (["m-q4_k_m.gguf", "m-q8_0.gguf"], ["m-q4_k_m.gguf"]),
         ([*SHARDS, "m-Q8_0.gguf"], SHARDS),
+        (["m-Q8_0.gguf", "mmproj-m-f16.gguf"], ["m-Q8_0.gguf"]),
+        (["m-Q8_0.gguf", "m.imatrix.gguf"], ["m-Q8_0.gguf"]),
+        (["m-Q4_K_M.gguf", "sub/mmproj-Q4_K_M.gguf"], ["m-Q4_K_M.gguf"]),
+        (["M-Q8_0.GGUF"], ["M-Q8_0.GGUF"]),
     ],
 )
 def test_of_many_quantisations_the_usual_one_with_all_its_parts(names, found):

@@ -1,5 +1,7 @@
 """What other programs keep is offered once, by a name that can be typed."""
 
+import os
+
 import pytest
 
 from app.models.hub.repository import MODEL_NAME
@@ -35,6 +37,39 @@ def test_the_hubs_cache(tmp_path):
     hub_cache(tmp_path / "cache", "org/no-weights").joinpath("model.safetensors").unlink()
     [found] = found_models(OtherFolders(hub=(tmp_path / "cache",)))
     assert (found.name, found.path, found.size) == ("model", snapshot, len("model.safetensors"))
+
+
+def test_of_a_repository_in_the_hubs_cache_the_newest_snapshot_with_a_model(tmp_path):
+    """A later look at another revision fetches a small file or two."""
+    snapshot = hub_cache(tmp_path, "org/model")
+    later = snapshot.with_name("d" * 40)
+    later.mkdir()
+    (later / "config.json").write_text("{}")
+    [found] = found_models(OtherFolders(hub=(tmp_path,)))
+    assert found.path == snapshot
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["m-mmproj-f16.gguf", "MMPROJ-m.gguf", "mmproj.gguf", "m.imatrix.gguf", "imatrix-m.gguf"],
+)
+def test_what_lies_beside_a_model_is_none(tmp_path, name):
+    gguf(tmp_path / "org" / "repo" / "free of mmproject.gguf")
+    gguf(tmp_path / "org" / "repo" / name)
+    assert [*seen(OtherFolders(lm_studio=(tmp_path,)))] == ["free-of-mmproject"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize(
+    "place", ["lm/org/repo/pipe.gguf", "o/manifests/registry.ollama.ai/library/x/pipe"]
+)
+def test_a_pipe_is_not_waited_for(tmp_path, place):
+    """Opening one waits for its other end: the list of models never came."""
+    gguf(tmp_path / "lm" / "org" / "repo" / "m.gguf")
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(tmp_path / place)
+    others = OtherFolders(lm_studio=(tmp_path / "lm",), ollama=(tmp_path / "o",))
+    assert seen(others) == {"m": "LM Studio"}
 
 
 def test_lm_studios_folder(tmp_path):
