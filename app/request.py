@@ -21,7 +21,7 @@ from engine.request import (
 ROLES = ("system", "user", "assistant", "tool")
 ALL_DRAFTERS = "all"
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat")  # what a model may recommend
-AGAIN, MILD = 0.7, 0.5  # temperature of another answer, and below which the usual one hardly varies
+AGAIN, MILD = 0.7, 0.6  # temperature of another answer, and below which the usual one hardly varies
 SEEDS = 2**63  # after the last seed comes the first
 
 Thinking = Literal["", "off", "on", "low", "medium", "high"]

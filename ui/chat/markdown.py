@@ -6,7 +6,7 @@ and shows neither where a reference leads nor a picture that this page may not l
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -61,10 +61,15 @@ class _Block(NamedTuple):
 def shown(text: str) -> str:
     """``text`` as Gradio's Markdown shows it letter by letter, formatting and formulas aside."""
     blocks = list(_blocks(text))
-    found = (one for block in blocks if not block.kind for one in _MARKED.finditer(block.text))
-    references = dict.fromkeys(one["reference"] for one in found if one["reference"])
-    lead = "".join(f"{one}\n" for one in references)  # a definition that is shown defines nothing
-    return (f"{lead}\n" if lead else "") + "".join(map(_shown, blocks))
+    return _references(blocks) + "".join(map(_shown, blocks))
+
+
+def _references(blocks: Iterable[_Block]) -> str:
+    """The definitions of references, for they define nothing where they are shown."""
+    texts = (block.text for block in blocks if not block.kind and "]:" in block.text)
+    found = (one["reference"] for text in texts for one in _MARKED.finditer(text))
+    lines = "".join(f"{one}\n" for one in dict.fromkeys(filter(None, found)))
+    return f"{lines}\n" if lines else ""
 
 
 def _shown(block: _Block) -> str:

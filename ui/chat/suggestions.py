@@ -39,7 +39,10 @@ _PROBLEM = (
     "How many eggs are left?"
 )
 
-_SENTENCE = "Correct the mistakes: She go to school every days and he don't likes it."
+_SUMMARY = (
+    "Summarise in one sentence: The boat left the harbour at six in the morning. The sea was calm and "
+    "the sky was clear. By noon the boat had reached the island, and the crew went ashore to look for water."
+)
 _TIPS = "Give me three tips for sleeping better."
 _FUNCTION = "Write a Python function that reverses a string, and an example of its use."
 
@@ -51,7 +54,7 @@ OF_POCKET = (
 
 
 SUGGESTIONS = (
-    Suggestion("Correct a sentence", "Most of the answer is a copy of the question.", _SENTENCE),
+    Suggestion("Summarise a text", "Three sentences become one.", _SUMMARY),
     Suggestion("Sleep better", "Three tips, as a list.", _TIPS),
     Suggestion("Write a function", "A line of Python, and an example of its use.", _FUNCTION),
 )
