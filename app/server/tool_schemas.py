@@ -70,7 +70,7 @@ class Function(Strict):
 class ToolSpec(Strict):
     """A function, or a custom tool: the model writes a text for it, which here is its one argument."""
 
-    type: Literal["function", "custom"] = FUNCTION
+    type: Literal["function", "custom"] = "function"
     function: Function
 
     @model_validator(mode="before")
