@@ -16,6 +16,11 @@ _FIELDS: dict[str, dict[str, Any]] = {  # of answers, by name; each has one type
     "speculation": _OBJECT, "status": _TEXT, "stop_reason": _TEXT, "timings": _OBJECT,
     "usage": _OBJECT, "owned_by": _TEXT, "context_length": _NUMBER, "display_name": _TEXT,
 }  # fmt: skip
+_EVENT = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {"data": _TEXT, "event": _TEXT},
+}  # in the form of OpenAPI 3.2, which FastAPI has for streams, too
 ANSWERED = ("id", "model", "usage", "timings", "speculation")
 
 
@@ -38,7 +43,7 @@ def answered(constants: Mapping[str, str], *required: str) -> Described:
 def written(constants: Mapping[str, str], *required: str) -> Described:
     """An answer of the model, whole or as events."""
     described = answered(constants, *ANSWERED, *required)
-    described[200]["content"] |= _content(_TEXT, "text/event-stream")
+    described[200]["content"]["text/event-stream"] = {"itemSchema": _EVENT}
     return described
 
 
