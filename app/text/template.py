@@ -39,6 +39,7 @@ _TAKES_REASONING = re.compile(r"reasoning_content|[.'\"](?:reasoning|thinking)\b
 FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
 PROBE_TEXT = "probetext"
 PROBE = [{"role": "user", "content": PROBE_TEXT}]
+_HALF = re.compile("[\ud800-\udfff]")  # half characters, which are no text
 _SHORT_ID = re.compile("[A-Za-z0-9]{9}")  # the only form that every template takes
 
 Plain = list[dict[str, Any]]  # messages, and tools, as templates see them
@@ -262,7 +263,7 @@ def token_text(value: object) -> str | None:
     """A special token's text: configs write it plain or as an object with ``content``."""
     if isinstance(value, dict):
         value = value.get("content")
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and not _HALF.search(value) else None
 
 
 def _source(folder: Path, config: dict[str, Any]) -> str | None:

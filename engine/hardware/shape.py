@@ -69,34 +69,38 @@ class ModelShape:
 
 def shape_of(config: Mapping[str, Any], place: str) -> ModelShape:
     """The shape that a Hugging Face config.json gives; raises ModelUnusable."""
-    text = config.get("text_config", config)
+    inner = config.get("text_config")
+    text = inner if isinstance(inner, Mapping) else config
     try:
         heads = _number(text, "num_attention_heads")
         hidden = _number(text, "hidden_size")
         context = _number(text, "max_position_embeddings")
         window = text.get("sliding_window")
         if window and text.get(_TRUE_WINDOW, True):
-            context = min(context, int(window))
-        experts = next((int(text[key]) for key in _EXPERTS if text.get(key)), 0)
+            context = min(context, _number(text, "sliding_window"))
+        experts = next((_number(text, key) for key in _EXPERTS if text.get(key)), 0)
         wide = "moe_intermediate_size" if experts else "intermediate_size"
         return ModelShape(
             hidden=hidden,
             layers=_number(text, "num_hidden_layers"),
             heads=heads,
-            kv_heads=int(text.get("num_key_value_heads") or heads),
-            head_dim=int(text.get("head_dim") or hidden // heads),
+            kv_heads=_number(text, "num_key_value_heads", heads),
+            head_dim=_number(text, "head_dim", hidden // heads),
             feed_forward=_number(text, wide if wide in text else "intermediate_size"),
             vocab=_number(text, "vocab_size"),
             context=context,
             tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
             experts=experts,
         )
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        raise ModelUnusable(f"{place}: config.json does not give {error}") from error
+    except (ValueError, KeyError) as error:
+        raise ModelUnusable(
+            f"{place}: config.json does not give {error}; get the model again"
+        ) from error
 
 
-def _number(config: Mapping[str, Any], key: str) -> int:
-    found = int(config[key])
-    if not 0 < found < 2**31:
-        raise ValueError(f"a sensible {key}: it says {found}")
-    return found
+def _number(config: Mapping[str, Any], key: str, usual: int = 0) -> int:
+    """``usual`` is what holds where the field is empty or not there; 0: it has to be there."""
+    found = (config.get(key) or usual) if usual else config[key]
+    if not isinstance(found, int | float) or not 0 < found < 2**31:
+        raise ValueError(f"a sensible {key}: it says {found!r}")
+    return int(found)

@@ -21,8 +21,9 @@ from app.models.hub.selection import BESIDE_WEIGHTS, SHARD
 from app.models.model_check import NEEDED_FILES, check_model
 from app.settings import Settings, expanded
 from app.text.chat_text import ChatText
-from engine.decoder.config import check_family, read_config
+from engine.decoder.config import check_family, foreign, read_config
 from engine.errors import ModelUnusable
+from engine.hardware.shape import shape_of
 
 LONGEST_OWN = 90  # characters of a name that is made; a number may follow
 
@@ -50,7 +51,10 @@ def add_model(settings: Settings, asked: Import) -> str:
     path = expanded(asked.path).absolute()
     place = check_model(settings, path)
     if place.is_dir():
-        check_family(str(place), read_config(place))
+        config = read_config(place)
+        check_family(str(place), config)
+        if not foreign(config):
+            shape_of(config, str(place))
     ChatText.load(place)
     return import_model(settings, asked)
 
@@ -117,7 +121,8 @@ def _files(path: Path, name: str | None) -> Iterator[tuple[str, Path]]:
         yield from _gguf_files(path, name)
     elif is_model_folder(path):
         for file in sorted(path.iterdir()):
-            if file.name in BESIDE_WEIGHTS or file.suffix == ".safetensors":
+            needed = file.name in BESIDE_WEIGHTS or file.suffix == ".safetensors"
+            if needed and os.path.isfile(file):  # noqa: PTH113 - not a link that leads nowhere
                 yield file.name, file
     elif path.is_dir():
         yield from _gguf_files(_only_gguf(path), name)

@@ -95,6 +95,12 @@ def test_a_turn_ends_where_the_template_ends_it(end, tokens, texts):
     assert (text.stop_tokens, text.stop_texts) == (tokens, texts)
 
 
+@pytest.mark.parametrize("text", ["\ud800", {"content": "\udfff"}, 3, None])
+def test_an_end_that_is_no_text_is_none(base, text):
+    (base / "tokenizer_config.json").write_text(json.dumps({"eos_token": text}))
+    assert ChatText.load(base).encode_text("Once")
+
+
 def test_a_template_that_refuses_a_question_tells_no_end():
     vocabulary = FolderVocabulary(byte_level(CONTROL, ["user hello"]))
     text = ChatText(vocabulary, ChatTemplate("{{ raise_exception('no') }}", {}), {0})

@@ -168,6 +168,9 @@ def test_an_apostrophe_in_a_path_is_part_of_it(tmp_path):
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
 
 
+SHAPE = json.loads((POCKET / "config.json").read_text())
+
+
 def folder_of(tmp_path, **files):
     """A copy of pocket with other files; None takes one away."""
     folder = tmp_path / "it"
@@ -199,6 +202,10 @@ CUT = (POCKET / "config.json").read_text()[:90]
         ({"config__json": {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}}, "sorts texts into classes"),
         ({"config__json": {"model_type": "bert", "architectures": ["BertForMaskedLM"]}}, "fills gaps"),
         ({"config__json": {"model_type": "t5", "is_encoder_decoder": True}}, "encoder with a decoder"),
+        ({"config__json": CONFIG}, "does not give 'num_attention_heads'; get the model again"),
+        ({"config__json": {**SHAPE, "vocab_size": None}}, "a sensible vocab_size: it says None"),
+        ({"config__json": {**SHAPE, "hidden_size": [64]}}, "hidden_size is .64., which is no number"),
+        ({"config__json": {**SHAPE, "num_key_value_heads": 2.5e9}}, "num_key_value_heads is 2500000000"),
         ({"config__json": {"model_type": "brand_new", "hidden_size": 8}}, "has no family 'brand_new'"),
         ({"config__json": {"model_type": "bert", "architectures": ["BertModel"]}}, "makes embeddings"),
         ({"modules__json": []}, "makes embeddings"),
@@ -225,6 +232,20 @@ def test_an_adapter_names_its_base(settings, tmp_path):
     (folder / "adapter_model.safetensors").touch()
     with pytest.raises(ModelUnusable, match=r"is an adapter \(LoRA\).*get org/base"):
         add_model(settings, Import(folder))
+
+
+@pytest.mark.parametrize(
+    "name", ["generation_config.json", "special_tokens_map.json", "model.safetensors.index.json"]
+)
+@pytest.mark.parametrize("kind", ["a dead link", "a folder"])
+def test_what_loading_does_without_keeps_no_folder_from_being_added(settings, tmp_path, name, kind):
+    folder = folder_of(tmp_path)
+    if kind == "a folder" and not name.startswith("model"):
+        (folder / name).mkdir()
+    else:
+        (folder / name).symlink_to(tmp_path / "gone")
+    assert add_model(settings, Import(folder)) == "it"
+    assert "model.safetensors" in names(settings.models_folder / "it")
 
 
 def test_weights_that_are_cut_off_are_found_before_the_load(settings, tmp_path):
