@@ -3,17 +3,19 @@
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from app.commands.arguments import add_model, memory, set_command, whole
 from app.errors import SettingsError
 from app.models.catalog import find_entry, load_catalog, resolve
-from app.models.library.fit import by_shape
+from app.models.library.fit import Fit, best, by_shape, fits, refusal
+from app.models.library.installed import suggestion
 from app.models.library.type_advice import TypeAdvice
 from app.placement import plans
 from app.placement.machine import known_profile
 from app.settings import Settings
 from app.terminal import write_lines
+from engine.errors import ModelUnusable
 from engine.hardware.plan import Plan, PlanConstraints, Refusal, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile, imagined
@@ -23,6 +25,7 @@ from engine.hardware.reasons import TITLES, gib
 _HEAD = ("Model", "Machine", "Where", "Form", "Drafter", "Draft model", "Context", "GPU", "RAM")
 _NAMED = ("dtype", "drafter")  # the sentence does not say which
 _MOST_TOKENS = 2**24
+_ANY_DISK = 2**50  # bytes: that of another machine is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +72,15 @@ def run(options: PlanOptions) -> int:
         write_lines(table())
         return 0
     found, advice = _found(options), _type_advice(options)
+    drafts, better = _other_drafts(options), _best(options)
     if options.json:
-        kind = {"runs": isinstance(found, Plan)}
-        write_lines([json.dumps({**kind, **asdict(found), "type": advice})])
+        more = {"type": advice, "drafts": drafts, "best": better.entry.name if better else ""}
+        write_lines([json.dumps({"runs": isinstance(found, Plan), **asdict(found), **more})])
     else:
         write_lines(lines(found))
-        if advice and isinstance(found, Plan):
-            write_lines([f"  {'File type':<14} {advice}"])
+        notes = {"File type": advice, "Other drafts": drafts} if isinstance(found, Plan) else {}
+        notes |= {"Best to get": _offered(better) if better else ""}
+        write_lines(f"  {title:<14} {said}" for title, said in notes.items() if said)
     return 0 if isinstance(found, Plan) else 1
 
 
@@ -144,6 +149,8 @@ def _found(options: PlanOptions) -> Plan | Refusal:
     if entry is None or entry.folder is not None or entry.shape is None:
         spec = resolve(options.settings, options.model)
         return plan(profile, plans.candidates(spec, options.wishes), options.wishes)
+    if reason := refusal(entry):
+        raise ModelUnusable(f"{reason}; choose another model")
     # not downloaded yet: its shape is in the catalogue, and so is its draft's
     return plan(profile, by_shape(entry, entries.get(entry.draft or "")), options.wishes)
 
@@ -154,6 +161,26 @@ def _type_advice(options: PlanOptions) -> str:
         return ""
     entry = find_entry(load_catalog(options.settings), options.model)
     return TypeAdvice.read(options.settings).of_entry(entry)
+
+
+def _other_drafts(options: PlanOptions) -> str:
+    """Those of a model in the catalogue that are published, and not used here."""
+    if options.model in MODELS:
+        return ""
+    return find_entry(load_catalog(options.settings), options.model).unused_drafts
+
+
+def _best(options: PlanOptions) -> Fit | None:
+    """The model of the catalogue that suits the machine best; on this one, better than all that are here."""
+    if options.ram is None:
+        return suggestion(options.settings)
+    machine = replace(_machine(options), disk_free=_ANY_DISK)
+    return best(fits(load_catalog(options.settings), machine, elsewhere=True))
+
+
+def _offered(chosen: Fit) -> str:
+    name, size = chosen.entry.name, gib(chosen.size)
+    return f"{name}, {size}, suits this machine best: slipstream models pull {name}"
 
 
 def _machine(options: PlanOptions) -> HardwareProfile:

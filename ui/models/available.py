@@ -94,11 +94,12 @@ def _row(fit: Fit, notes: Notes) -> str:
     gated = '<span class="tag">Gated</span>' if entry.gated else ""
     act = '<span class="tag">In the queue</span>' if entry.name in notes.busy else _get(fit, "soft")
     faster = note(notes.advice.get(entry.name, "")) if fit.runs else ""
+    drafts = note(entry.unused_drafts)
     return (
         f'<li data-row="{escape(entry.name)}" data-words="{escape(words)}" data-kinds="{" ".join(kinds)}" '
         f'tabindex="-1"><div class="what"><b>{escape(entry.name)}{gated}</b>'
         f'<p>{escape(entry.description)}</p><small class="facts">{escape(_facts(entry))}</small>'
-        f'{_how(fit)}{faster}</div><div class="acts">{act if fit.runs else ""}</div></li>'
+        f'{_how(fit)}{faster}{drafts}</div><div class="acts">{act if fit.runs else ""}</div></li>'
     )
 
 

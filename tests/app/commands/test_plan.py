@@ -66,6 +66,31 @@ def test_a_model_of_the_catalogue_is_planned_before_it_is_downloaded(found, plan
     assert "qwen3-8b needs" in out
 
 
+@pytest.mark.parametrize("gpu", ["8GiB", "24GiB", None])
+def test_a_plan_for_a_machine_names_the_model_to_get_for_it(found, planned, gpu):
+    machine = ("--ram", "32GiB", *(("--gpu", gpu) if gpu else ()))
+    best = found("--model", "qwen3-0.6b", *machine)["best"]
+    shown = planned("--model", "qwen3-0.6b", *machine)[1]
+    assert f"slipstream models pull {best}\n" in shown
+    plan = found("--model", best, *machine)
+    assert (plan["runs"], plan["device"]) == (True, "cuda" if gpu else "cpu")
+    assert set(plan["placement"]) == {"device" if gpu else "ram"}
+
+
+def test_drafts_that_are_published_and_not_used_are_told(found, planned):
+    asked = ("--model", "gemma-4-e4b-q4", "--ram", "16GiB")
+    told = found(*asked)["drafts"]
+    assert "google/gemma-4-E4B-it-assistant" in told
+    assert f"  Other drafts   {told}\n" in planned(*asked)[1]
+    assert found("--model", "qwen3-0.6b", "--ram", "16GiB")["drafts"] == ""
+
+
+def test_a_model_that_loading_would_refuse_is_refused_before_it_is_downloaded(refused, monkeypatch):
+    monkeypatch.setattr("app.models.library.fit.obstacle", lambda **_: "it is a test")
+    said = refused("plan", "--model", "qwen3.5-9b-q4", "--ram", "16GiB")
+    assert "qwen3.5-9b-q4, 5.29 GiB, does not run here so far: it is a test" in said
+
+
 def test_the_bundled_model_is_planned_too_and_nothing_is_written(tmp_path):
     spec = ModelSpec("pocket", str(ROOT / "engine/bundled/pocket"))
     placed = place(Settings(home=tmp_path), spec)
