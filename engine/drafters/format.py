@@ -24,6 +24,7 @@ FORGETTING = 0.98  # weight of the past per offer
 FIRST = ((0.7, 1.0), (1.7, 2.0))  # (kept, judged) before any was: first tokens, and later ones
 SPACES = b" \t\n\r"
 CLOSES = [*b",}"]  # what may follow a property
+OPENS = {ord("["): ord("]"), ord("{"): ord("}")}
 LISTED = 64  # letters that listed names may begin with; any name has more
 HABITS: dict[int | tuple[int, int], bytes] = {ord(","): b" ", ord(":"): b" "}
 
@@ -71,7 +72,8 @@ class Foregone:
         if text:
             near = ids[max(self._start, len(ids) - BEFORE) :]
             before = b"".join(self._words.tokens[token] for token in near)
-            found = (*self._words.spell(before, text), *found)
+            spelled = self._words.spell(before, text)
+            found = (*spelled, *found) if spelled else ()
         self._offered = found
         return found
 
@@ -98,6 +100,8 @@ class Foregone:
             firm = [byte for byte in live if byte not in SPACES]
             if firm == CLOSES and self._names_are_free():
                 firm = CLOSES[1:]
+            elif solid in OPENS and len(firm) == 2:  # few lists and objects are empty
+                firm = [one for one in firm if one != OPENS[solid]]
             if len(firm) != 1:
                 over = ends and not firm
                 break

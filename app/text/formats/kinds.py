@@ -23,7 +23,7 @@ def kinds_of(schema: Mapping[str, Any]) -> set[str]:
     return kinds | ({"integer"} if "number" in kinds else set())
 
 
-def listed_values(schema: Mapping[str, Any]) -> list[object] | None:
+def listed_values(schema: Mapping[str, Any]) -> list[Any] | None:
     """The only values that a schema accepts, where it lists them."""
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     return values if isinstance(values, list) else None

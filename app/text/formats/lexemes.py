@@ -198,7 +198,7 @@ def _without_recursion(rules: Mapping[str, Rule]) -> dict[str, None]:
     before = -1
     while before < len(found):
         before = len(found)
-        for name in [*rules, *reversed(rules)]:
+        for name in [*rules, *reversed([*rules])]:
             if name not in found and _is_regular(rules[name], found):
                 found[name] = None
     return found
@@ -317,8 +317,8 @@ class _Clashes:
     def _first(self, rule: Rule) -> tuple[frozenset[tuple[int, int]], bool]:
         """The characters that the rule may begin with, and whether it may be empty."""
         if rule in self._of:
-            empty, first, _ = self._of[rule]
-            return frozenset(r for place in first for r in self._places.chars[place]), empty
+            skips, places, _ = self._of[rule]
+            return frozenset(r for place in places for r in self._places.chars[place]), skips
         match rule:
             case Named(name):
                 return self._firsts.get(name, (frozenset(), False))

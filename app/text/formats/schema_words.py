@@ -64,7 +64,7 @@ class Rewriter:
         for word in words:
             self._take(writer, word)
         match found:  # a reference with a title is often written so, and may lead back here
-            case {"allOf": [only], **rest} if not rest:
+            case {"allOf": [bool() | dict() as only], **rest} if not rest:
                 return only
             case _:
                 return found

@@ -21,12 +21,8 @@ from app.text.harmony.format import (
     MESSAGE,
     START,
 )
-from app.text.tools.answer_grammar import (
-    Arguments,
-    any_object,
-    as_far_as_can_be,
-    object_arguments,
-)
+from app.text.tools.answer_grammar import as_far_as_can_be
+from app.text.tools.argument_rules import Arguments, any_object, object_arguments
 from app.text.tools.call_format import CallForm
 from engine.grammar.grammar import Grammar
 

@@ -4,36 +4,19 @@ Where calls have a recognisable opening, the answer is free until it writes one;
 grammar enforces the form of a call. Where they have none, only an answer that must call is held.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from app.request import Tool, ToolUse
 from app.text.formats.check import checker
-from app.text.formats.json_schema import held_schema
-from app.text.formats.lark import json_value, literal, up_to, without
+from app.text.formats.lark import literal, up_to, without
+from app.text.tools.argument_rules import Arguments, any_object, object_arguments
 from app.text.tools.call_format import CallForm
+from app.text.tools.pair_grammar import any_pairs, pair_arguments
 from engine.errors import InvalidRequest
 from engine.grammar.grammar import Grammar
 
 MOST_CALLS = 16  # of one answer
-ANY_OBJECT = {"type": "object"}
-_OPEN = (  # with one of these a schema may speak of properties that it does not list
-    "$ref", "additionalProperties", "allOf", "anyOf", "dependencies", "dependentRequired",
-    "dependentSchemas", "if", "minProperties", "oneOf", "patternProperties", "propertyNames",
-    "unevaluatedProperties",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """How the arguments of one tool are written: an expression, and the rules that it needs."""
-
-    expression: str
-    rules: tuple[str, ...] = ()
-    freed: tuple[str, ...] = ()  # what its schema asks for and is not held
-
 
 Holding = Callable[[CallForm, ToolUse], Grammar | None]
 Each = Callable[[int, Tool], Arguments]
@@ -53,8 +36,6 @@ def held_when_called(form: CallForm, use: ToolUse) -> Grammar | None:
 
 def arguments_in(form: CallForm) -> tuple[Each, Each]:
     """What writes arguments as schemas say, and what writes any."""
-    from app.text.tools.pair_grammar import any_pairs, pair_arguments
-
     if form.pair:
         return partial(pair_arguments, form.pair), partial(any_pairs, form.pair)
     return object_arguments, any_object
@@ -104,29 +85,3 @@ def _several(form: CallForm, use: ToolUse) -> str:
     if form.separator is None or not use.parallel:
         return "a-call"
     return f"a-call ({literal(form.separator + form.tag)} a-call){{0,{MOST_CALLS - 1}}}"
-
-
-def any_object(number: int, _: Tool) -> Arguments:
-    """Arguments without a usable schema."""
-    name = f"arguments-{number}"
-    return Arguments(name, (f"{name}: {json_value(ANY_OBJECT)}",))
-
-
-def object_arguments(number: int, tool: Tool) -> Arguments:
-    """Arguments by the tool's schema; one that is not strict is enforced as far as possible."""
-    found = held_schema(closed({**tool.parameters, **ANY_OBJECT}), frees=not tool.strict)
-    name = f"arguments-{number}"
-    freed = tuple(f"{word} of {tool.name}" for word in found.freed)
-    return Arguments(name, (f"{name}: {found.value}",), freed)
-
-
-def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema without arguments that it does not list, unless it speaks of others."""
-    properties, required = schema.get("properties"), schema.get("required", [])
-    if not isinstance(properties, Mapping) or any(word in schema for word in _OPEN):
-        return dict(schema)
-    needed = required if isinstance(required, list) else []
-    others = {name: True for name in needed if isinstance(name, str) and name not in properties}
-    if not properties and not others:
-        return dict(schema)
-    return {**schema, "properties": {**properties, **others}, "additionalProperties": False}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from app.request import Tool
 from app.text.formats.json_schema import held_schema
 from app.text.formats.lark import literal, up_to
-from app.text.tools.answer_grammar import Arguments
+from app.text.tools.argument_rules import Arguments
 from app.text.tools.call_format import PairForm
 from app.text.tools.values import TEXT, Parameter, parameters
 from engine.errors import InvalidRequest

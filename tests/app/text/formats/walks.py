@@ -76,8 +76,11 @@ def made(make, text):
         return None, str(error)
 
 
-def said(grammar, source, longest=80, marks=()):
-    """A text that the grammar lets through: a random walk that, when it is long, takes the way out."""
+def said(grammar, source, longest=80, marks=(), *, may_fail=False):
+    """A text that the grammar lets through: a random walk that, when it is long, takes the way out.
+
+    Where it ``may_fail``, None for a walk that meets no end: a word that has to come somewhere.
+    """
     walk, text = Walk(grammar, marks), []
     while True:
         live, ends = walk.live()
@@ -92,6 +95,8 @@ def said(grammar, source, longest=80, marks=()):
             path = way_out(walk) or path
         text += path
         assert walk.take(path)
+        if may_fail and len(text) > 1000:
+            return None
         assert len(text) < 10_000
 
 
