@@ -21,6 +21,7 @@ _LLAMA_OUTPUTS = 128  # rows of logits that a pass has room for
 _LLAMA_CACHE = 2 * 2**30  # bytes; a longer cache is taken for one conversation alone
 _FIRST_ROWS = 512  # of a torch cache
 _LLAMA_CELLS = 256  # llama.cpp rounds its cache up to a multiple
+_CHECKPOINTS = 4  # of a running state: three that are kept, and one before a pass with a draft
 # of a layer besides its last form: as the file has it, its maps joined, freed but not given back
 _READ_FORMS = 3
 # More of them where layers are so small that the allocator keeps them: mostly one, next to other busy
@@ -69,6 +70,7 @@ class Footprint:
     passing: Passing
     loading: int = 0  # held besides the weights while they are read
     dense: bool = True
+    state: int = 0  # running state of a conversation, with the states that it may go back to
 
     @property
     def weights(self) -> int:
@@ -90,18 +92,22 @@ class Footprint:
     def cache(self, context: int, nodes: int, batch: int) -> int:
         """Keys and values of ``batch`` conversations at their longest, each with a tree of ``nodes``."""
         if self.backend == LLAMA_CPP:
-            return self._cells(context, batch) * self.kv_row
+            return self._cells(context, batch) * self.kv_row + batch * self.state
         return batch * grown_rows(context + nodes) * self.kv_row
 
     def _cells(self, context: int, batch: int) -> int:
-        """Of llama.cpp's one cache."""
+        """Of llama.cpp's one cache; a running state has a cache of its own beside it."""
+        if self.state:
+            each = context + _LLAMA_OUTPUTS
+            return batch * -(-each // _LLAMA_CELLS) * _LLAMA_CELLS
         together = min(batch * context, max(context, _LLAMA_CACHE // max(self.kv_row, 1)))
         return -(-(together + _LLAMA_OUTPUTS) // _LLAMA_CELLS) * _LLAMA_CELLS
 
     def working(self, context: int, nodes: int, batch: int = 1) -> int:
         """What a pass takes for a while; or, if that is more, a growing cache next to the old one."""
         if self.backend == LLAMA_CPP:  # a pass may see the cells of all conversations
-            return self.passing.bytes(self._cells(context, batch), nodes)
+            seen = self._cells(context, 1 if self.state else batch)
+            return self.passing.bytes(seen, nodes)
         growing = grown_rows(context + nodes) * self.kv_row // 4 if self.backend == TORCH else 0
         return max(self.passing.bytes(context, nodes), growing)
 
@@ -177,4 +183,5 @@ def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -
         context=shape.context,
         passing=passing,
         dense=shape.dense,
+        state=(1 + shape.rollback + _CHECKPOINTS) * shape.state,
     )

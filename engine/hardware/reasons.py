@@ -177,7 +177,9 @@ def _draft_model(case: Case) -> str:
 def _context(case: Case) -> str:
     choice = case.choice
     size = choice.form.cache(choice.context, 0, 1)
-    each = f"{choice.context} tokens take {gib(size)} of keys and values"
+    state = choice.form.state
+    running = f", {gib(state)} of it a running state and what it may go back to" if state else ""
+    each = f"{choice.context} tokens take {gib(size)} of keys and values{running}"
     if short := _short(case):
         return f"{each}; {short}."
     if case.wishes.context and choice.context < case.wishes.context:

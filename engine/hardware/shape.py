@@ -24,6 +24,9 @@ class ModelShape:
     context: int  # longest that it was made for
     tied: bool = False  # the head is the embedding
     experts: int = 0
+    cached: int | None = None  # numbers that a token leaves in all caches, where layers differ
+    state: int = 0  # bytes of a conversation's running state; 0: no layer keeps one
+    rollback: int = 0  # rows behind which that state is kept, too
 
     @property
     def dense(self) -> bool:
@@ -33,6 +36,8 @@ class ModelShape:
     @property
     def kv_values(self) -> int:
         """Numbers that one token leaves in the caches of all layers."""
+        if self.cached is not None:
+            return self.cached
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
