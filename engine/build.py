@@ -236,9 +236,12 @@ def _warm(spec: ModelSpec, target: Target, room: CacheCapacity) -> int:
 def _room(spec: ModelSpec, parts: DrafterResources) -> CacheCapacity:
     """What was planned for ``spec.slots`` conversations at their longest."""
     target = parts.target
-    if target.shared_rows is not None:
-        return CacheCapacity(target.shared_rows, _as_many, _swap_tokens(spec, parts))
     models = _models(parts)
+    if target.shared_rows is not None:
+        each = sum(model.swap_bytes for model in models)
+        fixed = -(-sum(model.swap_fixed for model in models) // max(each, 1))
+        rows = target.shared_rows + spec.slots * fixed
+        return CacheCapacity(rows, partial(_with_fixed, fixed), _swap_tokens(spec, parts, fixed))
 
     def taken(slot: int, tokens: int) -> int:
         return max(grown_rows(tokens), *(model.rows_taken(slot) for model in models))
@@ -246,22 +249,25 @@ def _room(spec: ModelSpec, parts: DrafterResources) -> CacheCapacity:
     return CacheCapacity(spec.slots * grown_rows(target.context + SCORED_ROWS), taken)
 
 
-def _swap_tokens(spec: ModelSpec, parts: DrafterResources) -> int:
-    """Tokens that may be swapped out: a share of the free memory, at least one context or none."""
+def _swap_tokens(spec: ModelSpec, parts: DrafterResources, fixed: int) -> int:
+    """Tokens that may be swapped out: a share of the free memory, at least one context or none.
+
+    ``fixed`` is what each conversation takes besides, in tokens.
+    """
     each = sum(model.swap_bytes for model in _models(parts))
     if not each:
         return 0
     weights = Path(spec.folder).stat().st_size  # mapped: the system calls them free
     tokens = int(SWAP_SHARE * max(ram().available - weights, 0)) // each
-    return tokens if tokens >= parts.target.context else 0
+    return tokens if tokens >= parts.target.context + fixed else 0
 
 
 def _models(parts: DrafterResources) -> list[Target]:
     return [model for model in (parts.target, parts.draft_model) if model is not None]
 
 
-def _as_many(slot: int, tokens: int) -> int:  # noqa: ARG001 - slots share cells
-    return tokens
+def _with_fixed(fixed: int, slot: int, tokens: int) -> int:  # noqa: ARG001 - slots share cells
+    return tokens + fixed if tokens else 0
 
 
 def _verification(device: str) -> Verify:

@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from app.commands.arguments import add_model, memory, set_command, whole
 from app.errors import SettingsError
 from app.models.catalog import find_entry, load_catalog, resolve
-from app.models.library.fit import Fit, best, by_shape, fits, refusal
+from app.models.library.fit import Fit, best, by_shape, fits
 from app.models.library.installed import suggestion
 from app.models.library.type_advice import TypeAdvice
 from app.placement import plans
 from app.placement.machine import known_profile
 from app.settings import Settings
 from app.terminal import write_lines
-from engine.errors import ModelUnusable
 from engine.hardware.plan import Plan, PlanConstraints, Refusal, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile, imagined
@@ -149,8 +148,6 @@ def _found(options: PlanOptions) -> Plan | Refusal:
     if entry is None or entry.folder is not None or entry.shape is None:
         spec = resolve(options.settings, options.model)
         return plan(profile, plans.candidates(spec, options.wishes), options.wishes)
-    if reason := refusal(entry):
-        raise ModelUnusable(f"{reason}; choose another model")
     # not downloaded yet: its shape is in the catalogue, and so is its draft's
     return plan(profile, by_shape(entry, entries.get(entry.draft or "")), options.wishes)
 

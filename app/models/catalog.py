@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
 from app.model_names import Pasted, meant, pasted
@@ -80,6 +82,7 @@ class PublishedDraft:
         """Whether there is a drafter here that reads it."""
         return self.kind.lower() in DRAFTERS
 
+    @override
     def __str__(self) -> str:
         return f"{self.kind} ({self.repo or 'in its own files'})"
 

@@ -1,6 +1,7 @@
 """Where a model runs on this machine and in which number format: the plan, written into its spec."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from math import prod
@@ -138,17 +139,14 @@ def forms(name: str, place: Path, backend: str) -> tuple[Footprint, ...]:
 
 def _gguf(name: str, place: Path) -> Footprint:
     from engine.models.gguf.header import read_parts
+    from engine.models.gguf.state_shape import number as numbered
+    from engine.models.gguf.state_shape import state_shape
 
     parts = read_parts(place)
     head = parts[0]
     tensors = [(t.name, prod(t.shape), t.bytes) for part in parts for t in part.tensors]
 
-    def number(key: str, default: int = 0) -> int:
-        found = head.of(key)
-        if isinstance(found, tuple):  # one for each layer
-            return max((int(value) for value in found), default=default)
-        return int(found) if found is not None else default
-
+    number, state = partial(numbered, head), state_shape(parts)
     heads, hidden = number("attention.head_count"), number("embedding_length")
     vocab = next((n // max(1, hidden) for t, n, _ in tensors if t == "token_embd.weight"), 0)
     shape = ModelShape(
@@ -161,6 +159,9 @@ def _gguf(name: str, place: Path) -> Footprint:
         vocab=vocab,
         context=number("context_length"),
         experts=number("expert_count"),
+        cached=state.cached if state else None,
+        state=state.state if state else 0,
+        rollback=state.rollback if state else 0,
     )
     return llama_footprint(name, shape, stored(tensors, shape.layers), "as in the file")
 

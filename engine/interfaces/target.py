@@ -113,6 +113,7 @@ class Target(ABC):
     max_slots = UNLIMITED  # slots that there are
     shared_rows: int | None = None  # cache rows of all slots together; None: a context for each
     swap_bytes = 0  # bytes of RAM for a token that is swapped out; 0: slots cannot be swapped out
+    swap_fixed = 0  # bytes of RAM for each slot that is swapped out, besides its tokens
     source: LayerSource | None = None  # of streamed layers; None: all weights are in memory
 
     @abstractmethod
@@ -133,7 +134,10 @@ class Target(ABC):
 
     @abstractmethod
     def crop(self, slot: int, length: int) -> None:
-        """Forget uncommitted rows and every token after the first ``length``."""
+        """Forget uncommitted rows and every token after the first ``length``.
+
+        A running state may go back further than asked: see ``length`` afterwards.
+        """
 
     def decode(self, slot: int, tokens: Sequence[int]) -> Logits:
         """Commit tokens; the last one's logits [1, V], which the next pass overwrites.
@@ -207,7 +211,8 @@ class Target(ABC):
     def share(self, source: int, slot: int, length: int) -> None:
         """Copy the first ``length`` committed tokens of ``source`` in place of all that ``slot`` held.
 
-        Where there is no room for a swapped-out source, the slot is empty afterwards: see ``length``.
+        Where there is no room for a swapped-out source, the slot is empty afterwards; a running state
+        is shared up to its last checkpoint, or not at all: see ``length``.
         """
         raise NotImplementedError
 

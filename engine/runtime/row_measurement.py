@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from engine.interfaces.target import UNLIMITED
+from engine.interfaces.target import UNLIMITED, Target
 from engine.models.gguf.export import quantise
 from engine.models.gguf.file_types import FILE_TYPES, USUAL, WIDTHS, RowTable
-from engine.models.gguf.target import LlamaCppTarget, load
+from engine.models.gguf.target import load
 from engine.platform.huge_pages import in_huge_pages
 from engine.request import ModelSpec
 from engine.runtime.profiling import exact_rows, timed
@@ -26,7 +26,7 @@ def measure(
 
     ``exact`` is as in ``ModelSpec``; ``progress`` gets a few words now and then. Raises ModelUnusable.
     """
-    targets: dict[str, LlamaCppTarget] = {}
+    targets: dict[str, Target] = {}
     for number, kind in enumerate(kinds, start=1):
         progress(f"making {kind.upper()}, {number} of {len(kinds)} types")
         file = full.with_name(f"{kind}.gguf")
@@ -39,7 +39,7 @@ def measure(
     return RowTable({kind: tuple(column[kind] for column in columns) for kind in kinds})
 
 
-def _loaded(file: Path, *, exact: bool) -> LlamaCppTarget:
+def _loaded(file: Path, *, exact: bool) -> Target:
     """As a build loads it, for one conversation."""
     spec = ModelSpec(file.stem, str(file), backend="llama_cpp", slots=1, warm=0, exact=exact)
     with in_huge_pages(PAGES_SECONDS):
@@ -51,7 +51,7 @@ def _loaded(file: Path, *, exact: bool) -> LlamaCppTarget:
     return target
 
 
-def _column(targets: Mapping[str, LlamaCppTarget], rows: int) -> dict[str, float]:
+def _column(targets: Mapping[str, Target], rows: int) -> dict[str, float]:
     """Seconds of a pass of so many rows by type: the median of what it took compared with ``USUAL``."""
     tree = chain([0] * rows)
     rounds = [

@@ -1,7 +1,7 @@
 """Fit: whether a model that is not here would run on this machine, and how; before a download."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from app.models.catalog import CatalogEntry
@@ -19,7 +19,7 @@ from engine.hardware.profile import HardwareProfile
 from engine.hardware.published import FP16, weights
 from engine.hardware.reasons import gib
 from engine.hardware.shape import ModelShape
-from engine.models.gguf.obstacle import obstacle
+from engine.models.gguf.state_shape import StateShape
 
 WHOLE = frozenset({Stage.DEVICE, Stage.RAM})  # every weight in one memory
 # Of the memory that is free, by a model that is recommended: other programs need RAM more than a GPU.
@@ -159,26 +159,19 @@ def _fit(
     if entry.shape is None:
         return Fit(size, by_size(entry.size or 0, profile), entry, missing, profile.disk_free)
     model = by_shape(entry, draft)
-    reason = refusal(entry)
-    refused = Unplanned(fits=False, sentence=f"{reason}.") if reason else None
-    found = refused or planned(model, profile, elsewhere=elsewhere)
+    found = planned(model, profile, elsewhere=elsewhere)
     rate = _rate(found, model, profile) if isinstance(found, Plan) else None
     rate = rate and rate / read_share(entry.shape)
     return Fit(size, found, entry, missing, profile.disk_free, rate)
 
 
-def refusal(entry: CatalogEntry) -> str:
-    """What loading would say of the file, known from its shape; empty where it loads."""
-    state = entry.shape.state if entry.shape and entry.gguf else 0
-    reason = obstacle(causal=True, keeps_state=bool(state))
-    size = gib(entry.size or 0)
-    return f"{entry.name}, {size}, does not run here so far: {reason}" if reason else ""
-
-
 def _forms(entry: CatalogEntry | None) -> tuple[Footprint, ...]:
     if entry is None or entry.shape is None:
         return ()
-    return shape_forms(entry.name, entry.shape, entry.size if entry.gguf else None)
+    if not entry.gguf:
+        return shape_forms(entry.name, entry.shape, None)
+    rollback = StateShape(0, entry.shape.state).rollback
+    return shape_forms(entry.name, replace(entry.shape, rollback=rollback), entry.size)
 
 
 def _scaled(held: Stored, size: int) -> Stored:

@@ -1,6 +1,7 @@
 """The cache of one llama.cpp context: what its sequences see, saved, restored, moved together."""
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -39,6 +40,10 @@ class LlamaCache:
     def room(self) -> int:
         """Rows that can still be decoded."""
         return self._size - self.cells.top
+
+    def took(self, sequences: Sequence[int]) -> None:
+        """A row was decoded for these sequences."""
+        self.cells.add(sequences)
 
     @property
     def crowded(self) -> bool:

@@ -12,6 +12,10 @@ MOST_LAYERS = 512  # llama.cpp aborts the process above it
 MOST_CONTEXT = 1 << 31
 TOKENS = "tokenizer.ggml.tokens"
 PER_TOKEN = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
+STATE_SIZES = (  # that llama.cpp divides by, or has no state without
+    "full_attention_interval", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size",
+    "ssm.time_step_rank", "wkv.head_size", "shortconv.l_cache", "kda.head_dim",
+)  # fmt: skip
 END_TOKENS = ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id")
 
 
@@ -23,6 +27,7 @@ def check_consistent(parts: Sequence[GgufHeader]) -> None:
     try:
         _check_numbers(first)
         _check_attention(first, tensors)
+        _check_states(first, tensors)
         _check_layers(first, tensors)
         _check_vocabulary(first, tensors)
     except _Contradiction as error:
@@ -60,6 +65,21 @@ def _check_attention(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> N
     heads, shared = header.of("attention.head_count"), header.of("attention.head_count_kv")
     if isinstance(heads, int) and isinstance(shared, int) and shared and heads % shared:
         raise _Contradiction(f"{heads} attention heads do not share {shared} key heads evenly")
+
+
+def _check_states(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:
+    """Of layers that keep a running state; Mamba's first kind knows no groups."""
+    for key in STATE_SIZES:
+        _check_whole(header, key, MOST_CONTEXT, required=False)
+    grouped = any(name.endswith(".ssm_norm.weight") for name in tensors)
+    shared = [("embedding_length", "wkv.head_size")]
+    if grouped:
+        _check_whole(header, "ssm.group_count", MOST_CONTEXT, required=False)
+        shared += [("ssm.inner_size", key) for key in ("ssm.time_step_rank", "ssm.group_count")]
+    for whole, part in shared:
+        size, count = header.of(whole), header.of(part)
+        if isinstance(size, int) and isinstance(count, int) and size % count:
+            raise _Contradiction(f"{whole} is {size}, no multiple of {part}, {count}")
 
 
 def _check_whole(header: GgufHeader, key: str, most: int, *, required: bool) -> None:

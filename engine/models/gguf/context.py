@@ -5,21 +5,20 @@ with the most that a pass may have, so its buffers never hold a row for every ca
 """
 
 import ctypes
-import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
-from engine.models.gguf.library import Library, llama_library
-from engine.models.gguf.obstacle import obstacle
+from engine.models.gguf.model import KV_TYPES, LlamaModel
 from engine.platform.cores import usable_threads
 from engine.platform.instructions import multiplies_bfloat16
 from engine.platform.zero_pages import unmap_read, zeros_given_back
@@ -28,7 +27,6 @@ from engine.request import ModelSpec
 MOST_OUTPUTS = 128  # logits rows of one decode; a larger tree takes several
 CHECK_SECONDS = 0.005  # between two checks whether a decode is aborted
 CACHE_BYTES = 2 << 30  # of keys and values, where the spec does not say how long a context is
-KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
 MOST_SCORES = 64 << 20  # bytes of attention scores of one pass; above, flash attention is used
 Q8_BLOCK = 32  # numbers of a q8_0 head come in whole blocks
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
@@ -52,35 +50,31 @@ class BatchRow:
 class LlamaContext:
     """A loaded file with one cache that all its sequences share."""
 
-    def __init__(self, spec: ModelSpec, sequences: int) -> None:
+    own_sequences = OWN_SEQUENCES
+
+    def __init__(self, spec: ModelSpec, sequences: int, model: LlamaModel | None = None) -> None:
         """Load ``spec.folder``; raises ModelUnusable with llama.cpp's last words."""
-        self._library = llama_library()
-        self._api = api = self._library.api
-        self._library.errors.clear()
-        with self._library.noting_types() as types:
-            self._model = _load_model(self._library, spec)
-        if spec.exact:
-            self._library.round_alike(types)
-        self.vocab = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
-        self.layers = api.llama_model_n_layer(self._model)
-        self.parameters = api.llama_model_n_params(self._model)
-        kinds = _cache_kinds(spec, *self._head_widths())
+        self.model = model or LlamaModel(spec)
+        self._api = api = self.model.api
+        self.vocab, self.layers = self.model.vocab, self.model.layers
+        self.parameters = self.model.parameters
+        kinds = _cache_kinds(spec, *self.model.head_widths)
         self.token_bytes = self._token_bytes(kinds[0].type)
-        self.context, self.cells = self._sizes(spec)
         most = min(api.llama_max_parallel_sequences(), MOST_OUTPUTS)
-        self.sequences = min(most - OWN_SEQUENCES, sequences)
+        self.sequences = min(most - self.own_sequences, sequences)
+        self.context, self.cells = self._sizes(spec)
         self.exact = False  # whether attention gives a row the same bits in every pass
         # llama.cpp ends the process where a pass may have fewer outputs than there are sequences
-        self.batch = min(max(spec.batch, self.sequences + OWN_SEQUENCES), self.cells)
+        self.batch = min(max(spec.batch, self.sequences + self.own_sequences), self.cells)
         self.outputs = min(MOST_OUTPUTS, self.batch)
         # where there is a GPU, buffers may be pinned: the system must not move them
         pageable = not api.llama_supports_gpu_offload()
         given_back = zeros_given_back() if pageable else nullcontext(_unheard)
-        with given_back as heard, self._library.listening(heard):
-            self._context = self._new_context(spec, self.sequences + OWN_SEQUENCES, kinds)
+        with given_back as heard, self.model.library.listening(heard):
+            self._context = self._new_context(spec, kinds)
         place = Path(spec.folder).resolve()  # the hub's cache has links to files without an ending
         unmap_read(place.suffix or place.name)
-        self.cache = LlamaCache(api, self._context, self.cells, self.sequences)
+        self.cache = self._new_cache()
         self._batch, self._columns = _new_batch(api, self.batch, self.sequences)
         self._place = 0
         self._first = self._rows = np.empty((0, self.vocab), np.float32)
@@ -94,8 +88,8 @@ class LlamaContext:
         """Give the memory back; the context cannot be used any more."""
         if self._context:
             self._api.llama_free(self._context)
-            self._api.llama_model_free(self._model)
-            self._context = self._model = None
+            self.model.close()
+            self._context = None
 
     def __del__(self) -> None:
         """Weights outside Python's heap go with their last reference."""
@@ -110,7 +104,7 @@ class LlamaContext:
         outputs = self._fill(rows)
         self._run_filled()
         for row in rows:
-            self.cache.cells.add(row.sequences)
+            self.cache.took(row.sequences)
         if not outputs:
             return self._rows[:0]
         self._view_logits()
@@ -127,7 +121,7 @@ class LlamaContext:
         columns.sequences[0, 0] = sequence
         self._batch.n_tokens = 1
         self._run_filled()
-        self.cache.cells.add((sequence,))
+        self.cache.took((sequence,))
         self._view_logits()
         return self._first
 
@@ -188,29 +182,16 @@ class LlamaContext:
             self._rows = np.ctypeslib.as_array(pointer, (self.outputs, self.vocab))
             self._first = self._rows[:1]
 
-    def _head_widths(self) -> tuple[int, int]:
-        """Numbers of one head's key and value."""
-        api, model = self._api, self._model
-        usual = api.llama_model_n_embd(model) // max(api.llama_model_n_head(model), 1)
-        key, value = (self._number(f"attention.{part}_length", usual) for part in ("key", "value"))
-        return key, value
-
     def _token_bytes(self, kv_type: str) -> int:
         """Keys and values of one token."""
-        kv_heads = self._api.llama_model_n_head_kv(self._model)
-        return max(int(self.layers * kv_heads * sum(self._head_widths()) * KV_BYTES[kv_type]), 1)
-
-    def _number(self, name: str, otherwise: int) -> int:
-        """A whole number in the file's metadata of its architecture."""
-        found = _metadata(self._api, self._model, "general.architecture")
-        number = _metadata(self._api, self._model, f"{found}.{name}")
-        return int(number) if number.isdigit() else otherwise
+        kv_heads = self._api.llama_model_n_head_kv(self.model.handle)
+        values = self.layers * kv_heads * sum(self.model.head_widths)
+        return max(int(values * KV_BYTES[kv_type]), 1)
 
     def _sizes(self, spec: ModelSpec) -> tuple[int, int]:
         """Tokens of one conversation, and cells of the cache that all share."""
-        trained = self._api.llama_model_n_ctx_train(self._model)
         affordable = max(int(CACHE_BYTES / self.token_bytes), PADDING)
-        context = min(spec.context or affordable, trained)
+        context = min(spec.context or affordable, self.model.trained)
         together = min(spec.slots * context, max(context, affordable))
         cells = together + MOST_OUTPUTS  # for trees, after the conversations
         return context, cells + -cells % PADDING
@@ -220,15 +201,25 @@ class LlamaContext:
 
         A row after 1000 tokens took 2 to 3 % less of a pass of 20 ms. A quantised cache needs flash.
         """
-        stored = self.cells * self.batch * self._api.llama_model_n_head(self._model) * 4
+        heads = self._api.llama_model_n_head(self.model.handle)
+        stored = self.cells * self.batch * heads * 4
         plain = kind.type in ("f32", "f16", "bf16")
         return plain and spec.gpu_layers == 0 and stored <= MOST_SCORES
 
-    def _new_context(self, spec: ModelSpec, sequences: int, kinds: Sequence["CacheKind"]) -> object:
-        """A context with the first of these caches that llama.cpp can make for this model."""
+    def _new_cache(self) -> LlamaCache:
+        return LlamaCache(self._api, self._context, self.cells, self.sequences)
+
+    def _parameters(self) -> Any:
+        """llama.cpp's, with the size of the cache and the number of its sequences."""
         params = self._api.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = self.cells, self.batch, self.batch
-        params.n_seq_max, params.kv_unified, params.swa_full = sequences, True, True
+        params.n_seq_max = self.sequences + self.own_sequences
+        params.kv_unified, params.swa_full = True, True
+        return params
+
+    def _new_context(self, spec: ModelSpec, kinds: Sequence["CacheKind"]) -> object:
+        """A context with the first of these caches that llama.cpp can make for this model."""
+        params = self._parameters()
         params.n_outputs_max = params.n_outputs_max_per_seq = self.outputs
         params.n_threads = params.n_threads_batch = spec.threads or usable_threads()
         params.no_perf = True
@@ -238,11 +229,11 @@ class LlamaContext:
                 False if kind.flash is None and self._scores_are_small(spec, kind) else kind.flash
             )
             params.flash_attn_type = {None: -1, False: 0, True: 1}[flash]
-            if context := self._api.llama_init_from_model(self._model, params):
+            if context := self._api.llama_init_from_model(self.model.handle, params):
                 self.exact = bool(flash) and kind.type not in ("f32", "f16") and not spec.gpu_layers
                 return context
-        reason = self._library.last_error()
-        self._api.llama_model_free(self._model)
+        reason = self.model.library.last_error()
+        self.model.close()
         raise ModelUnusable(
             f"{spec.folder}: llama.cpp cannot make a context of {self.cells} tokens{reason}; "
             "ask for a shorter context"
@@ -317,37 +308,3 @@ def _never() -> bool:
 
 def _unheard(*_: object) -> None:
     """Listens to llama.cpp's log, and does nothing."""
-
-
-def _metadata(api: ModuleType, model: object, key: str) -> str:
-    """A value of the file's as text; empty where it has none."""
-    text = ctypes.create_string_buffer(256)
-    api.llama_model_meta_val_str(model, key.encode(), text, len(text))
-    return text.value.decode(errors="replace")
-
-
-def _load_model(library: Library, spec: ModelSpec) -> object:
-    api = library.api
-    if spec.kv_type not in (None, *KV_TYPES):
-        raise ModelUnusable(
-            f"kv_type {spec.kv_type!r} is not supported; choose {', '.join(KV_TYPES)}"
-        )
-    if spec.gpu_layers and not api.llama_supports_gpu_offload():
-        raise ModelUnusable(
-            f"{spec.gpu_layers} layers were to run on a GPU, but this build of llama.cpp has no GPU "
-            "support; install one that has, or ask for 0"
-        )
-    params = library.model_parameters()
-    params.n_gpu_layers = spec.gpu_layers
-    model = api.llama_model_load_from_file(os.fsencode(spec.folder), params)
-    if not model:
-        raise ModelUnusable(
-            f"{spec.folder} cannot be loaded{library.last_error()}; get the file again"
-        )
-    causal = not (api.llama_model_has_encoder(model) or api.llama_model_is_diffusion(model))
-    recurrent = api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model)
-    reason = obstacle(causal=causal, keeps_state=recurrent)
-    if not reason:
-        return model
-    api.llama_model_free(model)
-    raise ModelUnusable(f"{spec.folder} cannot be run: {reason}; choose another model")

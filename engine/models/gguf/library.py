@@ -30,6 +30,7 @@ Listener = Callable[[int, str], None]  # (level, one piece of the log)
 
 ERROR = 4  # llama.cpp's level
 LAST_ERRORS = 4
+NAMED = "error loading model: "  # before what is wrong with a file; less telling errors follow
 USES_AMX = b"AMX_INT8 = 1"  # in llama.cpp's description of how it was compiled
 X86 = ("x86_64", "AMD64")
 LOADED_TYPE = re.compile(r"- type +(\w+):")  # in what llama.cpp logs when it reads a file
@@ -78,8 +79,10 @@ class Library:
             yield types
 
     def last_error(self) -> str:
-        """The last error, for the end of a clause."""
-        return f": {self.errors[-1]}" if self.errors else ""
+        """The last error, for the end of a clause; of a file the one that names what is wrong."""
+        parts = (error.partition(NAMED)[2] for error in self.errors)
+        told = next(filter(None, parts), self.errors[-1] if self.errors else "")
+        return f": {told}" if told else ""
 
     def model_parameters(self) -> Any:
         """llama.cpp's defaults; without weights repacked for AMX where that would end the process."""

@@ -29,6 +29,8 @@ from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
 from engine.models.gguf.cache import OWN_SEQUENCES, SavedCells
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
+from engine.models.gguf.model import LlamaModel
+from engine.models.gguf.recurrent_target import RecurrentTarget
 from engine.models.gguf.slot import Slot
 from engine.platform.threads import one_torch_thread
 from engine.request import ModelSpec
@@ -63,7 +65,9 @@ class LlamaCppTarget(Target):
     limits_rows = True
     lends_rows = True
 
-    def __init__(self, spec: ModelSpec, branches: int = BRANCHES) -> None:
+    def __init__(
+        self, spec: ModelSpec, branches: int = BRANCHES, model: LlamaModel | None = None
+    ) -> None:
         """Load the file; raises ModelUnusable."""
         if spec.slots > MOST_SLOTS:
             raise ModelUnusable(
@@ -71,7 +75,7 @@ class LlamaCppTarget(Target):
                 f"ask for at most {MOST_SLOTS}"
             )
         self.max_slots = min(spec.slots + spec.warm, MOST_SLOTS)
-        self.llama = LlamaContext(spec, self.max_slots + max(branches, 2))
+        self.llama = LlamaContext(spec, self.max_slots + max(branches, 2), model)
         self.context, self.vocab = self.llama.context, self.llama.vocab
         self.layers, self.parameters = self.llama.layers, self.llama.parameters
         self.shared_rows = self.llama.cells - MOST_OUTPUTS  # draft trees need the others
@@ -462,7 +466,10 @@ def _in_order(parts: list[Array], places: list[list[int]]) -> list[Array]:
     return np.split(whole, list(accumulate(len(own) for own in places))[:-1])
 
 
-def load(spec: ModelSpec) -> LlamaCppTarget:
+def load(spec: ModelSpec) -> LlamaCppTarget | RecurrentTarget:
     """The target of a spec, with torch limited to one thread; raises ModelUnusable."""
     one_torch_thread()
-    return LlamaCppTarget(spec)
+    model = LlamaModel(spec)
+    if model.keeps_state:
+        return RecurrentTarget(spec, model)
+    return LlamaCppTarget(spec, model=model)

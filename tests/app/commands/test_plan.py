@@ -85,12 +85,6 @@ def test_drafts_that_are_published_and_not_used_are_told(found, planned):
     assert found("--model", "qwen3-0.6b", "--ram", "16GiB")["drafts"] == ""
 
 
-def test_a_model_that_loading_would_refuse_is_refused_before_it_is_downloaded(refused, monkeypatch):
-    monkeypatch.setattr("app.models.library.fit.obstacle", lambda **_: "it is a test")
-    said = refused("plan", "--model", "qwen3.5-9b-q4", "--ram", "16GiB")
-    assert "qwen3.5-9b-q4, 5.29 GiB, does not run here so far: it is a test" in said
-
-
 def test_the_bundled_model_is_planned_too_and_nothing_is_written(tmp_path):
     spec = ModelSpec("pocket", str(ROOT / "engine/bundled/pocket"))
     placed = place(Settings(home=tmp_path), spec)

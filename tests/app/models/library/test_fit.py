@@ -12,7 +12,6 @@ from engine.hardware.layers import drafting_weights
 from engine.hardware.plan import Plan, Stage
 from engine.hardware.profile import GIB, HardwareProfile, Rates, imagined
 from engine.hardware.published import FP16, weights
-from engine.models.gguf.obstacle import obstacle
 
 
 def machine(ram: int, disk: int = 1000) -> HardwareProfile:
@@ -144,15 +143,6 @@ def test_experts_that_a_token_passes_by_cost_no_time(catalog):
         assert rates[name] == pytest.approx(40e9 / read, rel=0.2), name
 
 
-def test_what_loading_refuses_is_refused_before_the_download_in_the_same_words(catalog):
-    for fit in fits(catalog, machine(512)):
-        state = fit.entry.gguf and fit.entry.shape.state
-        reason = obstacle(causal=True, keeps_state=bool(state))
-        assert fit.runs == (not reason), fit.entry.name
-        assert reason in fit.where
-    assert obstacle(causal=False, keeps_state=False)
-
-
 def test_without_llama_cpp_no_gguf_is_offered(catalog, monkeypatch):
     monkeypatch.setattr("app.models.library.fit.find_spec", lambda name: None)
     offered = fits(catalog, machine(64))
@@ -199,13 +189,10 @@ USUAL = {
 }
 
 
-@pytest.mark.parametrize("states", ["as loaded", "with running states"])
 @pytest.mark.parametrize("sizes", USUAL, ids=str)
-def test_the_best_is_what_a_person_of_late_2026_would_choose(catalog, monkeypatch, sizes, states):
+def test_the_best_is_what_a_person_of_late_2026_would_choose(catalog, monkeypatch, sizes):
     monkeypatch.setattr("app.placement.plans.llama_for_cuda", lambda: True)
     monkeypatch.setattr("app.placement.plans.torch_for_cuda", lambda: True)
-    if states == "with running states":
-        monkeypatch.setattr("app.models.library.fit.obstacle", lambda **_: "")
     gpu, ram = sizes
     known = replace(imagined(gpu * GIB, ram * GIB), disk_free=1000 * GIB)
     chosen = best(fits(catalog, known))

@@ -1,0 +1,170 @@
+"""The laws of lossless decoding on GGUF files whose layers keep a running state."""
+
+import pytest
+import torch
+
+from engine.build import build
+from engine.models.gguf.target import load
+from engine.request import GenerationRequest, ModelSpec, SamplingParams
+from engine.runtime.profiling import profile
+from engine.speculation.tree import chain
+from engine.statistics.pass_cost import PassCost
+from tests.engine.models.gguf.files import random_gguf
+from tests.engine.models.gguf.recurrent import CONTEXT, KINDS, VOCAB, recurrent_gguf
+from tests.engine.tiny import run_all
+
+TOKENS = 200
+DRAFTERS = ("lookup", "suffix", "chain", "auto")
+PROMPTS = ((7, 30, 41) * 8, tuple(range(10, 40)) * 2)
+SEEDED = SamplingParams(0.7, top_p=0.9, seed=5)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def engine(kind, tmp_path_factory):
+    """With a draft model of another family, most of whose drafts are refused."""
+    folder = tmp_path_factory.mktemp(kind)
+    file = recurrent_gguf(folder / f"{kind}.gguf", kind)
+    draft = random_gguf(folder / "draft.gguf", vocab=VOCAB, context=CONTEXT)
+    return build(
+        ModelSpec(
+            kind, str(file), backend="llama_cpp", slots=2, threads=1, context=512, exact=False,
+            draft_folder=str(draft), draft_backend="llama_cpp",
+        )
+    )  # fmt: skip
+
+
+def asked(drafter, sampling, prompt, **fields):
+    shape = {} if drafter == "auto" else {"length": "fixed", "draft_depth": 6}
+    return GenerationRequest(prompt, TOKENS, sampling, drafter=drafter, **shape, **fields)
+
+
+@pytest.fixture(scope="module")
+def plain(engine):
+    """(sampling) -> the plain answers, each alone and cold."""
+    known = {}
+
+    def answers(sampling):
+        if sampling not in known:
+            requests = [asked("none", sampling, prompt, cold=True) for prompt in PROMPTS]
+            known[sampling] = [run_all(engine, [request])[0][0] for request in requests]
+        return known[sampling]
+
+    return answers
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_drafted_answers_are_plains(engine, plain, drafter, sampling):
+    """Cold, warm, and two at once; 200 tokens, token by token."""
+    wanted = plain(sampling)
+    for prompt, ids in zip(PROMPTS, wanted, strict=True):
+        for cold in (True, False):
+            [(found, done)] = run_all(engine, [asked(drafter, sampling, prompt, cold=cold)])
+            assert found == ids
+            assert cold or done.stats.cached_tokens == len(prompt) - 1
+    both = run_all(engine, [asked(drafter, sampling, prompt) for prompt in PROMPTS])
+    assert [ids for ids, _ in both] == wanted
+
+
+def test_drafts_are_made_accepted_and_refused(engine):
+    """Or the law above says nothing."""
+    counts = []
+    for drafter in ("lookup", "chain"):
+        [(_, done)] = run_all(engine, [asked(drafter, SamplingParams(), PROMPTS[1])])
+        counts.append((done.stats.drafted, done.stats.accepted))
+    assert sum(accepted for _, accepted in counts) > 0
+    assert sum(drafted - accepted for drafted, accepted in counts) > 0
+
+
+def test_a_conversation_goes_on_warm_as_it_does_cold(engine):
+    prompt, answers = PROMPTS[1], []
+    for _ in range(3):
+        [(ids, _)] = run_all(engine, [GenerationRequest(prompt, 20, drafter="lookup")])
+        answers.append(ids)
+        prompt = (*prompt, *ids, 9, 11)
+        [(warm, done)] = run_all(engine, [GenerationRequest(prompt, 20, drafter="none")])
+        assert done.stats.cached_tokens >= len(prompt) - 4
+        [(cold, _)] = run_all(engine, [GenerationRequest(prompt, 20, drafter="none", cold=True)])
+        assert warm == cold
+
+
+def test_trees_are_refused_and_the_engine_says_why(engine):
+    assert "no branches" in dict(engine.facts.refused)["specexec"]
+    assert any("chains, never trees" in note for note in engine.facts.notes)
+
+
+# Bits.
+
+
+@pytest.fixture(scope="module")
+def exact(kind, tmp_path_factory):
+    """A target limited to passes whose rows round alike, as it serves."""
+    file = recurrent_gguf(tmp_path_factory.mktemp(kind) / f"{kind}.gguf", kind)
+    target = load(
+        ModelSpec(kind, str(file), backend="llama_cpp", slots=3, threads=1, context=512, exact=True)
+    )
+    rows = profile(target, PassCost())
+    if rows < target.llama.batch:
+        target.limit_rows(rows)
+    return target
+
+
+TEXT = [(37 * i * i + 11 * i) % 90 + 2 for i in range(130)]
+PROMPT = 70
+
+
+def test_a_refused_draft_leaves_no_trace(exact):
+    """State and logits are plain's, bit for bit: cold and warm, alone and beside another."""
+    plain = _answered(exact, drafts=False)
+    assert plain == _answered(exact, drafts=False, beside=True)
+    for beside in (False, True):
+        for warm in (False, True):
+            assert plain == _answered(exact, drafts=True, beside=beside, warm=warm)
+
+
+def _answered(target, *, drafts, beside=False, warm=False):
+    """(bytes of every row of logits, bytes of the state at the end) of a text of which most is drafted wrongly."""
+    if not warm:
+        target.crop(0, 0)
+        target.feed(0, TEXT[:PROMPT])
+    else:
+        target.crop(0, PROMPT)
+    target.crop(1, 0)
+    if beside:
+        target.feed(1, TEXT[5:35])
+    rows, at = [], PROMPT
+    while at < len(TEXT):
+        kept = 1 + at % 3 if drafts else 1
+        tokens = TEXT[at : at + kept]
+        if drafts:
+            tokens = [*tokens, *[(token + 1) % 90 for token in TEXT[at : at + at % 5]]]
+        slots = [1, 0] if beside else [0]
+        trees = [chain(TEXT[at - 9 : at - 9 + len(tokens)]), chain(tokens)][-len(slots) :]
+        logits = target.score(slots, trees)[-1].logits
+        kept = min(kept, len(TEXT) - at)
+        rows += [row.numpy().tobytes() for row in logits[:kept]]
+        target.commit(0, range(kept))
+        if beside:
+            target.commit(1, range(1))
+        at += kept
+    rows.append(target.decode(0, [3]).tobytes())  # also reads again what was accepted
+    target.swap_out(0)
+    state = target._slots[0].swapped.data.tobytes()
+    target.swap_in(0)
+    return rows, state
+
+
+def test_passes_of_several_rows_round_alike_where_the_engine_says_so(exact):
+    """What a checkpoint brings back is what it saved."""
+    exact.crop(0, 0)
+    exact.feed(0, TEXT[:PROMPT])
+    first = exact.score([0], [chain(TEXT[PROMPT : PROMPT + 5])])[0].logits
+    exact.commit(0, range(5))
+    exact.crop(0, PROMPT)
+    again = exact.score([0], [chain(TEXT[PROMPT : PROMPT + 5])])[0].logits
+    assert torch.equal(first, again)
