@@ -18,7 +18,7 @@ class RecurrentContext(LlamaContext):
     """Its sequences share no cells, so each one's stay in the order of its positions by themselves."""
 
     own_sequences = 0
-    cache: RecurrentCache  # type: ignore[assignment] - the same calls over other memory
+    cache: RecurrentCache  # type: ignore[assignment]  # the same calls over other memory
 
     def __init__(self, spec: ModelSpec, sequences: int, model: LlamaModel | None = None) -> None:
         """Load ``spec.folder``; raises ModelUnusable with llama.cpp's last words."""
@@ -46,7 +46,7 @@ class RecurrentContext(LlamaContext):
         return context, self.sequences * (each + -each % PADDING)
 
     @override
-    def _new_cache(self) -> RecurrentCache:  # type: ignore[override] - see ``cache``
+    def _new_cache(self) -> RecurrentCache:  # type: ignore[override]
         return RecurrentCache(self._api, self._context)
 
     @override
