@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol, cast
 
+import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from numpy.typing import NDArray
 
 from engine.errors import InvalidRequest
 from engine.grammar.grammar import CONTROL_BYTE, Grammar
@@ -14,8 +16,8 @@ LONGEST = 64  # bytes; longer tokens, mostly runs of spaces, are never allowed
 BYTES = 256
 # A thousand optional properties are two thousand items in a row; a mask takes 25 ms at most.
 LIMITS = LLParserLimits(max_items_in_row=20_000, step_max_items=500_000, verbose_errors=False)
-# The model spells a text as it likes, so that a mask is what the grammar allows and nothing less.
 _PLACE = re.compile(r"^(?:at )?[0-9]+\([0-9]+\): (?:failed to compile JSON schema: )?")
+# The model spells a text as it likes, so that a mask is what the grammar allows and nothing less.
 _HEAD = '%llguidance {"no_forcing": true}\n'
 
 
@@ -63,6 +65,11 @@ class Vocabulary:
         marks = {token: None for token in self.tokens if token.startswith(CONTROL_BYTE)}
         self.marks = tuple(mark for mark in marks if len(mark) > 1)
         self._numbers = {mark: BYTES + at for at, mark in enumerate(self.marks)}
+
+    @cached_property
+    def digits(self) -> NDArray[np.bool_]:
+        """Which tokens begin with a digit [V]."""
+        return np.array([token[:1].isdigit() for token in self.tokens], np.bool_)
 
     @cached_property
     def _whole(self) -> LLTokenizer:

@@ -59,6 +59,7 @@ class GrammarMatcher:
         """The answer begins after the first ``start`` tokens."""
         self.compiled, self.stops, self.start = compiled, stops, start
         self._state, self._length, self._fits = compiled.start(), start, True
+        self._digits = [0]  # at the end of the answer, and of what is drafted
 
     def advance(self, ids: Sequence[int]) -> bool:
         """Read the committed tokens ``ids``; whether all of them fit the grammar. Raises Ambiguous."""
@@ -66,6 +67,8 @@ class GrammarMatcher:
         self._length = len(ids)
         if added and self._fits:
             self._fits = self._state.try_consume_tokens(added) == len(added)
+            for token in added:
+                self._digits = [self._run(token)]
             self._check()
         return self._fits
 
@@ -115,17 +118,33 @@ class GrammarMatcher:
             return False
         entered = self._state.try_consume_tokens([token]) == 1
         self._check()
+        if entered:
+            self._digits.append(self._run(token))
         return entered
 
     def _leave(self, tokens: int) -> None:
         if tokens:
             self._state.rollback(tokens)
+            del self._digits[-tokens:]
             self._check()
 
     def _allows(self, token: int) -> bool:
         if token in self.stops:
             return self._state.is_accepting()
+        if self._is_long and self.compiled.vocabulary.digits[token : token + 1].any():
+            return False  # the mask decides
         return self._state.validate_tokens([token]) == 1
+
+    def _run(self, token: int) -> int:
+        """How many digits the text ends with after a token."""
+        word = self.compiled.vocabulary.tokens[token]
+        own = len(word) - len(word.rstrip(b"0123456789"))
+        return own + (self._digits[-1] if own == len(word) else 0)
+
+    @property
+    def _is_long(self) -> bool:
+        most = self.compiled.grammar.most_digits
+        return most is not None and self._digits[-1] >= most
 
     def _mask_row(self, row: Tensor) -> None:
         """Set the tokens that are not allowed to minus infinity, in place."""
@@ -135,7 +154,10 @@ class GrammarMatcher:
         count = len(self.compiled.vocabulary.tokens)
         stops = [token for token in self.stops if token < row.shape[-1]]
         stop_logits = row[stops]
-        forbidden = torch.from_numpy(found[:count] == 0).to(row.device)
+        allowed = found[:count].astype(np.bool_)
+        if self._is_long and (found[count] or (allowed & ~self.compiled.vocabulary.digits).any()):
+            allowed &= ~self.compiled.vocabulary.digits
+        forbidden = torch.from_numpy(~allowed).to(row.device)
         row.masked_fill_(forbidden, -torch.inf)
         row[stops] = stop_logits if found[count] else -torch.inf
 

@@ -19,6 +19,7 @@ from engine.grammar.grammar import Grammar
 
 LARGEST = 1 << 20  # bytes
 KEPT = 64  # schemas; agents send the same ones in every request
+MOST_DIGITS = 20  # in a row: a float has 17, a whole number of 64 bits 19
 MOST_TRIES = 300  # grammars that are compiled to find what cannot be held
 # Words that are let go before others of the same schema.
 _FIRST = (
@@ -40,7 +41,7 @@ class Held:
 def schema_grammar(schema: object) -> Grammar:
     """The grammar of a schema; raises InvalidRequest."""
     held = held_schema(schema)
-    return Grammar(held.text, held.freed)
+    return Grammar(held.text, held.freed, MOST_DIGITS)
 
 
 def held_schema(schema: object, *, frees: bool = False) -> Held:

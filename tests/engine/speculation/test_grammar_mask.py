@@ -176,3 +176,26 @@ def test_answers_of_one_grammar_do_not_see_each_other():
     assert allowed(rows[0]) == [1, 4, 5]
     assert not other.advance([9, 3])
     assert allowed(one.mask(single(4), torch.zeros(1, 7), [9, 4], greedy=False)[0]) == [3]
+
+
+DIGITS = (b"", b"1", b"00", b"a", b".", b"a0")
+
+
+def test_digits_have_an_end_where_something_else_may_follow():
+    grammar = Grammar('start: /[0-9.]+/ "a"?', most_digits=3)
+    held = GrammarMatcher(Compiled(grammar, Vocabulary(DIGITS)), STOPS, 1)
+    tree = DraftTree((9, 1, 2, 1, 4, 3), (-1, 0, 1, 2, 2, 2))  # 1, 100, then 1 or . or a
+    rows = held.mask(tree, torch.zeros(6, 6), [9], greedy=False)
+    assert allowed(rows[0]) == [1, 2, 4]
+    assert allowed(rows[1]) == [STOP, 1, 2, 3, 4]
+    assert allowed(rows[2]) == [STOP, 3, 4]
+    assert allowed(rows[4]) == [STOP, 1, 2, 3, 4]
+    logits = torch.zeros(1, 6)
+    logits[0, 1] = 1
+    assert held.advance([9, 1, 2])
+    assert (
+        int(torch.as_tensor(held.mask(single(2), logits, [9, 1, 2], greedy=True))[0].argmax()) != 1
+    )
+    only = Grammar("start: /[0-9]{9}/", most_digits=3)
+    held = GrammarMatcher(Compiled(only, Vocabulary(DIGITS)), STOPS, 1)
+    assert allowed(held.mask(single(2), torch.zeros(1, 6), [9, 1, 2], greedy=False)[0]) == [1, 2]
