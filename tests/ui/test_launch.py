@@ -101,12 +101,14 @@ ODD = {
 
 
 def test_nothing_in_the_environment_keeps_the_page_from_starting(tmp_path, monkeypatch):
+    client = httpx.Client(trust_env=False)  # it would break on them, too
     for name, value in ODD.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("HOME")
-    with application(tmp_path) as app, httpx.Client(trust_env=False) as client:
+    with application(tmp_path) as app, client:
         page = client.get(app.address).text
-        body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+        said = [{"role": "user", "content": "hello"}]
+        body = {"model": "pocket", "messages": said, "max_tokens": 4}
         answer = client.post(f"{app.address}/v1/chat/completions", json=body, timeout=60)
     assert f'"root":"{app.address}"' in page
     assert "/elsewhere" not in page
