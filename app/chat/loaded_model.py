@@ -33,7 +33,7 @@ from app.request import (
 from app.settings import Settings
 from app.text.chat_text import ChatText, Prompt
 from app.text.detokenizer import StopFilter
-from app.text.either import either
+from app.text.formats.lark import either
 from app.text.named_templates import document
 from app.text.output_parser import OutputParser
 from app.text.own_sampling import with_own

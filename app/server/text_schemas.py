@@ -1,14 +1,16 @@
 """What all bodies of requests are made of: strict models, sentences about what is wrong, texts."""
 
+import binascii
 import json
+from base64 import b64decode
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from app.chat.attachments import compose, read_attachment
 from app.errors import AttachmentRefused
-from app.server.file_parts import file_text
 
 ValueT = TypeVar("ValueT")
 _TEXTS = ("text", "input_text", "output_text", "refusal")
@@ -79,9 +81,32 @@ def _part_text(part: object, where: str, *, result: bool) -> str:
 def _file(part: object) -> str | None:
     """The text of a file; None where the part is none. Raises PydanticCustomError."""
     try:
-        return file_text(part)
+        return _file_text(part)
     except AttachmentRefused as error:
         raise wrong(str(error)) from error
+
+
+def _file_text(part: object) -> str | None:
+    """A file as the model reads it; None where the part is no file. Raises AttachmentRefused."""
+    match part:
+        case {"type": "file", "file": {"file_data": str(data), **about}}:
+            return _read_file(about.get("filename"), data)
+        case {"type": "input_file", "file_data": str(data), **about}:
+            return _read_file(about.get("filename"), data)
+        case {"type": "document", "source": {"type": "base64", "data": str(data)}, **about}:
+            return _read_file(about.get("title"), data)
+        case _:
+            return None
+
+
+def _read_file(name: object, data: str) -> str:
+    shown = name if isinstance(name, str) and name else "file"
+    start, comma, coded = data.partition(",")
+    try:
+        stored = b64decode(coded if comma else start, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise AttachmentRefused(f"the data of {shown} is not base64: {error}") from error
+    return compose("", [read_attachment(shown, stored)])
 
 
 def _documented(fields: Mapping[Any, Any]) -> list[object]:

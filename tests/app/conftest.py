@@ -1,7 +1,9 @@
 """The command line, run in the test's own process."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -17,12 +19,16 @@ def no_page(options: ServeOptions) -> int:
 
 @pytest.fixture
 def slipstream(home: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs one command; returns the exit code, the output and the errors."""
+    """Runs one command; returns the exit code, the output and the errors.
+
+    Each has an environment of its own, as processes have: a command takes variables out of it.
+    """
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
         try:
-            code = main(arguments, no_page)
+            with patch.dict(os.environ):
+                code = main(arguments, no_page)
         except SystemExit as usage:  # how argparse leaves
             code = usage.code
         return code, *capsys.readouterr()

@@ -5,6 +5,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from app.text.formats.check import checker
+from engine.errors import InvalidRequest
+from engine.grammar.grammar import Grammar
+
 # What a model could repeat for ever is bounded: a space or two, or a line or two and their indentation.
 SPACE = r"(?: {1,2}|\t|(?:\r?\n){1,2}[ \t]{0,48})"
 ANY_TEXT = "/(?s:.*)/"
@@ -49,3 +53,11 @@ def without(marker: str) -> str:
 def escaped(text: str) -> str:
     """A text within a regular expression of llguidance."""
     return re.sub(r"([\\.+*?()|\[\]{}^$#&\-~/\"])", r"\\\1", text)
+
+
+def either(one: Grammar, other: Grammar) -> Grammar:
+    """A grammar of the answers of both. Raises InvalidRequest where they are too much together."""
+    source = f"start: one | other\none: %lark {{\n{one.source}\n}}\nother: %lark {{\n{other.source}\n}}\n"
+    if trouble := checker().trouble_with(source):
+        raise InvalidRequest(f"the tools and the format cannot be held together: {trouble}")
+    return Grammar(source, one.freed + other.freed)

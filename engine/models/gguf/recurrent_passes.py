@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.models.gguf.context import BatchRow
-from engine.models.gguf.conversation import Conversation
+from engine.models.gguf.recurrent_cache import Conversation
 from engine.models.gguf.recurrent_context import RecurrentContext
 
 Array = NDArray[np.float32]

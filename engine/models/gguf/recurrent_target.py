@@ -17,8 +17,8 @@ from typing_extensions import override
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.interfaces.target import Capability, Scores, Target
 from engine.models.gguf.context import MOST_OUTPUTS
-from engine.models.gguf.conversation import Conversation
 from engine.models.gguf.model import LlamaModel
+from engine.models.gguf.recurrent_cache import Conversation
 from engine.models.gguf.recurrent_context import RecurrentContext
 from engine.models.gguf.recurrent_passes import Part, RecurrentPasses
 from engine.models.gguf.state_shape import CHECKPOINTS

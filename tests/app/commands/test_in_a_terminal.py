@@ -176,7 +176,9 @@ def test_a_message_of_several_lines():
 def test_the_interrupt_key_empties_the_line_and_stops_an_answer():
     with terminal(WIDE, *CHAT, "--draft", "none") as screen:
         screen.until("> ")
-        screen.type("half a quest\x03")
+        screen.type("half a quest")
+        screen.until("half a quest")
+        screen.type("\x03")
         screen.until("> ", 2)
         screen.type(
             "Repeat this text exactly:\\\r"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.text.either import either
 from app.text.formats.gbnf import gbnf_grammar
+from app.text.formats.lark import either
 from tests.app.text.formats.walks import has
 
 ONE = 'root ::= part "!"\npart ::= "a" [0-9]{1,2}'

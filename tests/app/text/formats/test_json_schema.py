@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.text.formats.json_schema import LARGEST, schema_grammar
+from app.text.formats.schema_values import FORMATS
 from app.text.formats.schema_words import DEEPEST
-from app.text.formats.string_formats import FORMATS
 from engine.errors import InvalidRequest
 from tests.app.text.formats.accepting import accepts
 from tests.app.text.formats.walks import has, said
