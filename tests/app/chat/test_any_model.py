@@ -82,7 +82,8 @@ class TestFamiliesOfTransformers:
 
     def test_drafting_changes_nothing(self, ask, folder):
         plain, drafted = (
-            ask(folder("gpt_neox"), "--draft", name, "--temperature", "0")[1] for name in ("none", "recycling")
+            ask(folder("gpt_neox"), "--draft", name, "--temperature", "0")[1]
+            for name in ("none", "recycling")
         )
         assert plain["token_ids"] == drafted["token_ids"]
         assert drafted["drafter"] == "recycling"

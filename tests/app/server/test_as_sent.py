@@ -297,7 +297,7 @@ def test_input_tokens_are_known_at_the_start(url: str) -> None:
 
 def test_a_format_under_its_older_name(url: str) -> None:
     form = {"type": "json_schema", "schema": {**TWO_NUMBERS, "additionalProperties": False}}
-    found = answer(url, "messages", **chatted(output_format=form, max_tokens=60))
+    found = answer(url, "messages", **chatted(output_format=form, max_tokens=300))
     assert [*json.loads(found["content"][0]["text"])] == ["a", "b"]
 
 
