@@ -240,6 +240,7 @@ def test_an_adapter_names_its_base(settings, tmp_path):
 @pytest.mark.parametrize("kind", ["a dead link", "a folder"])
 def test_what_loading_does_without_keeps_no_folder_from_being_added(settings, tmp_path, name, kind):
     folder = folder_of(tmp_path)
+    (folder / name).unlink(missing_ok=True)
     if kind == "a folder" and not name.startswith("model"):
         (folder / name).mkdir()
     else:
