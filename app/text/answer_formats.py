@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from typing_extensions import override
 
@@ -114,7 +115,7 @@ class HarmonyFormat(AnswerFormat):
         super().__init__(vocabulary)
         self._tokens, self.calls_in_channels = tokens, calls_in_channels
         if calls_in_channels:
-            self.grammar = held_in_channels
+            self.grammar = partial(held_in_channels, constrains=tokens.constrains)
 
     @override
     def messages(self, messages: Sequence[Message]) -> list[Message]:

@@ -22,7 +22,7 @@ LONGEST = 64  # bytes that are looked ahead
 BEFORE = 2  # tokens before the draft that may change how it is spelled
 FORGETTING = 0.98  # weight of the past per offer
 FIRST = ((0.7, 1.0), (1.7, 2.0))  # (kept, judged) before any was: first tokens, and later ones
-SPACES = b" \t\n\r"
+SPACES = frozenset(b" \t\n\r")
 CLOSES = [*b",}"]  # what may follow a property
 OPENS = {ord("["): ord("]"), ord("{"): ord("}")}
 LISTED = 64  # letters that listed names may begin with; any name has more
@@ -97,12 +97,12 @@ class Foregone:
         over = False
         while len(text) < LONGEST:
             live, ends = self._live()
-            firm = [byte for byte in live if byte not in SPACES]
+            firm = [sign for sign in live if sign not in SPACES]
             if firm == CLOSES and self._names_are_free():
                 firm = CLOSES[1:]
             elif solid in OPENS and len(firm) == 2:  # few lists and objects are empty
                 firm = [one for one in firm if one != OPENS[solid]]
-            if len(firm) != 1:
+            if len(firm) != 1 or firm[0] >= BYTES:  # a choice, or a mark, which no text spells
                 over = ends and not firm
                 break
             [byte] = firm
@@ -111,7 +111,7 @@ class Foregone:
                 gap = b""
                 self._walk([byte])
             steps += len(gap) + 1
-            text += gap + (bytes(firm) if byte < BYTES else self._words.marks[byte - BYTES])
+            text += gap + bytes(firm)
             solid, free = byte, True
         self._state.rollback(steps)
         self._fits = not self._state.is_error()

@@ -29,13 +29,17 @@ from engine.grammar.grammar import Grammar
 _TO = f" to={FUNCTIONS}"
 
 
-def held_in_channels(_: CallForm, use: ToolUse) -> Grammar | None:
-    """The grammar of an answer after its prompt. Raises InvalidRequest."""
-    made = partial(_grammar, use)
-    return as_far_as_can_be(use, object_arguments, any_object, made, (*MARKS, CONSTRAIN))
+def held_in_channels(_: CallForm, use: ToolUse, *, constrains: bool = True) -> Grammar | None:
+    """The grammar of an answer after its prompt; ``constrains``: the vocabulary has CONSTRAIN.
+
+    Raises InvalidRequest.
+    """
+    kinds = f'" json" | " "? {CONSTRAIN} "json"' if constrains else '" json"'
+    marks = (*MARKS, CONSTRAIN) if constrains else MARKS
+    return as_far_as_can_be(use, object_arguments, any_object, partial(_grammar, use, kinds), marks)
 
 
-def _grammar(use: ToolUse, arguments: Sequence[Arguments]) -> str:
+def _grammar(use: ToolUse, kinds: str, arguments: Sequence[Arguments]) -> str:
     tools = [*zip(use.callable, arguments, strict=True)]
     called = (f"{literal(tool.name)} kind {MESSAGE} {a.expression}" for tool, a in tools)
     named = (
@@ -49,7 +53,7 @@ def _grammar(use: ToolUse, arguments: Sequence[Arguments]) -> str:
         f"first: {literal(COMMENTARY + _TO)} ({' | '.join(called)})",
         f"last: {literal(_TO)} ({' | '.join(named)})",
         f"spoken: ({names}) {MESSAGE} TEXT? ({END} {START} {literal('assistant')} part)?",
-        f'kind: (" json" | " "? {CONSTRAIN} "json")?',
+        f"kind: ({kinds})?",
         f"TEXT: {ANY_TEXT} & /(?s:.+)/",
     )
     return "\n".join((*rules, *(rule for _, a in tools for rule in a.rules), ""))

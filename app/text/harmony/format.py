@@ -35,6 +35,8 @@ class HarmonyTokens:
     message: int
     end: int
     ends: frozenset[int]
+    constrains: bool = True
+    """Whether there is a token for CONSTRAIN."""
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "HarmonyTokens | None":
@@ -44,7 +46,7 @@ class HarmonyTokens:
             return None
         start, channel, message, end = (_token(vocabulary, text) for text in MARKS)
         ends = frozenset(_token(vocabulary, text) for text in ENDS if text in known)
-        return cls(start, channel, message, end, ends)
+        return cls(start, channel, message, end, ends, constrains=CONSTRAIN in known)
 
     def stops(self, declared: Iterable[int]) -> frozenset[int]:
         """The tokens that end an answer: files also declare some that end one channel only."""

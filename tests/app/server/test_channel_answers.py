@@ -12,7 +12,10 @@ from tests.app.text.harmony import channelled
 
 ASKED = {"role": "user", "content": "17 + 25?"}
 INTEGER = {"type": "integer", "minimum": 0, "maximum": 99}
-PARAMETERS = {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]}
+PARAMETERS = {
+    "type": "object", "properties": {"a": INTEGER}, "required": ["a"],
+    "additionalProperties": False,
+}  # fmt: skip
 ADD = {"type": "function", "function": {"name": "add", "parameters": PARAMETERS}}
 LOOK = {"type": "function", "function": {"name": "look", "parameters": PARAMETERS}}
 RENAMED = {

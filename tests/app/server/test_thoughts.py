@@ -13,6 +13,7 @@ from app.request import Message, ToolCall
 from app.server.anthropic.schemas import Conversation, MessagesBody
 from app.server.openai_chat.schemas import ChatBody, ChatMessage
 from app.server.openai_responses.schemas import Items, ResponsesBody
+from app.server.openai_responses.schemas import joined as in_turns
 from tests.app.server.serving import (
     Running,
     answer,
@@ -285,4 +286,4 @@ class TestSentBack:
         ],
     )  # fmt: skip
     def test_as_items(self, items, expected):
-        assert list(pydantic.TypeAdapter(Items).validate_python(items)) == expected
+        assert in_turns(pydantic.TypeAdapter(Items).validate_python(items)) == expected

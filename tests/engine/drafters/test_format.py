@@ -4,7 +4,7 @@ import pytest
 
 from app.text.formats.json_schema import schema_grammar
 from engine.drafters.format import Foregone, Format, Spelled
-from engine.grammar.grammar import Grammar
+from engine.grammar.grammar import CONTROL_BYTE, Grammar
 from engine.grammar.vocabulary import Vocabulary
 from engine.interfaces.drafter import Budget, Context, DrafterResources
 from engine.request import GenerationRequest, SamplingParams
@@ -60,6 +60,17 @@ def test_space_is_put_where_this_answer_put_it(said, wanted):
 def test_an_indented_list_keeps_its_indentation():
     grammar = schema_grammar({"type": "array", "items": {"const": "x"}, "minItems": 9})
     assert offered(grammar, b'[\n  "x",\n  "x"')[0].startswith(b',\n  "x",\n  "x",\n')
+
+
+def test_the_text_before_a_control_token_is_drafted():
+    words = (*LETTERS, CONTROL_BYTE + b"<|end|>", CONTROL_BYTE + b"<|next|>")
+    guide, speller = guided(Grammar('start: "a" "bc" (<|end|> | <|next|>) <|end|> "b"'), words)
+    ids = (5, *speller.encode("a"))
+    for said, wanted in (((), b"bc"), (speller.encode("bc"), b""), ([len(words) - 1], b"")):
+        ids = (*ids, *said)
+        assert guide.advance(ids)
+        found = Foregone(guide, Spelled()).tokens(ids)
+        assert b"".join(words[token] for token in found) == wanted
 
 
 def test_a_certain_end_is_drafted():
