@@ -8,19 +8,20 @@ in front of the next pass. Checkpoints after a prompt and within it let a conver
 Every conversation that runs has a sequence of its own; the others are swapped out, bytes in RAM.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from engine.errors import Aborted, EngineError, ModelUnusable
-from engine.interfaces.target import Capability, Scores, Target
+from engine.errors import Aborted, EngineError
+from engine.interfaces.target import Capability, Scores
 from engine.models.gguf.context import MOST_OUTPUTS
 from engine.models.gguf.model import LlamaModel
 from engine.models.gguf.recurrent_cache import Conversation
 from engine.models.gguf.recurrent_context import RecurrentContext
 from engine.models.gguf.recurrent_passes import Part, RecurrentPasses
+from engine.models.gguf.slot import GgufTarget
 from engine.models.gguf.state_shape import CHECKPOINTS
 from engine.request import ModelSpec
 from engine.speculation.common_prefix import common_prefix
@@ -38,35 +39,29 @@ ALONE = (
 )
 
 
-class RecurrentTarget(Target):
+class RecurrentTarget(GgufTarget):
     """A target over one GGUF file with running states."""
 
     offers = frozenset()
-    can_share = True
-    limits_rows = True
-    lends_rows = True
+    most_slots = MOST_OUTPUTS
+    llama: RecurrentContext
 
     def __init__(self, spec: ModelSpec, model: LlamaModel | None = None) -> None:
         """Load the file; raises ModelUnusable."""
-        if spec.slots > MOST_OUTPUTS:
-            raise ModelUnusable(
-                f"{spec.slots} conversations at once are too many for a GGUF file; "
-                f"ask for at most {MOST_OUTPUTS}"
-            )
+        self._check(spec)
         self.max_slots = spec.slots + spec.warm
         self.llama = RecurrentContext(spec, spec.slots, model)
-        self.context, self.vocab = self.llama.context, self.llama.vocab
-        self.layers, self.parameters = self.llama.layers, self.llama.parameters
+        self._take_over(self.llama)
         self.shared_rows = self.llama.sequences * self.context
-        self.swap_bytes = self.llama.token_bytes
         self.swap_fixed = (1 + CHECKPOINTS) * self.llama.shape.state
         self.sums_alike = (
             self.llama.exact
         )  # the last row of a prompt is read alone, from a checkpoint
-        self._slots = {slot: Conversation() for slot in range(self.max_slots)}
+        self._slots: dict[int, Conversation] = {
+            slot: Conversation() for slot in range(self.max_slots)
+        }
         self._free = list(range(self.llama.sequences))
         self._turns: list[int] = []  # slots with a sequence, the one that ran last at the end
-        self._abort: Callable[[], bool] = bool
         self._passes = RecurrentPasses(self.llama, self._slots, self._take_all_back)
 
     @property
@@ -87,22 +82,8 @@ class RecurrentTarget(Target):
         self._passes.most_rows = min(rows, self.llama.batch)
 
     @override
-    def abort_when(self, aborted: Callable[[], bool]) -> bool:
-        """Checked inside llama.cpp."""
-        self._abort = aborted
-        return True
-
-    @override
-    def length(self, slot: int) -> int:
-        return len(self._slots[slot].committed)
-
-    @override
     def pending(self, slot: int) -> int:
         return len(self._slots[slot].pending)
-
-    @override
-    def tokens(self, slot: int) -> Sequence[int]:
-        return self._slots[slot].committed
 
     # passes
 

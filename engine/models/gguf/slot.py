@@ -1,9 +1,60 @@
-"""A conversation of a GGUF target: what is committed, and the uncommitted rows and branches after it."""
+"""Slots of GGUF targets: what these targets have in common, and what a slot of trees holds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from engine.interfaces.target import Rows
+from typing_extensions import override
+
+from engine.errors import ModelUnusable
+from engine.interfaces.target import Rows, Target
+from engine.models.gguf.context import LlamaContext
+from engine.request import ModelSpec
+
+
+class Held(Protocol):
+    """What one slot holds."""
+
+    committed: list[int]
+
+
+class GgufTarget(Target):
+    """Its slots are in ``_slots``; ``most_slots`` is how many conversations there may be."""
+
+    most_slots: int
+    can_share = True
+    limits_rows = True
+    lends_rows = True
+    llama: LlamaContext
+    _slots: Mapping[int, Held]
+
+    def _check(self, spec: ModelSpec) -> None:
+        if spec.slots > self.most_slots:
+            raise ModelUnusable(
+                f"{spec.slots} conversations at once are too many for a GGUF file; "
+                f"ask for at most {self.most_slots}"
+            )
+
+    def _take_over(self, llama: LlamaContext) -> None:
+        """Tell of the file what its context knows."""
+        self.context, self.vocab = llama.context, llama.vocab
+        self.layers, self.parameters = llama.layers, llama.parameters
+        self.swap_bytes = llama.token_bytes
+        self._abort: Callable[[], bool] = bool
+
+    @override
+    def abort_when(self, aborted: Callable[[], bool]) -> bool:
+        """Checked inside llama.cpp."""
+        self._abort = aborted
+        return True
+
+    @override
+    def length(self, slot: int) -> int:
+        return len(self._slots[slot].committed)
+
+    @override
+    def tokens(self, slot: int) -> Sequence[int]:
+        return self._slots[slot].committed
 
 
 @dataclass

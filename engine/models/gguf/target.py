@@ -1,9 +1,7 @@
 """The GGUF target: llama.cpp scores trees, one of its sequences for every branch.
 
 Sequence ids of the context: slot s is sequence s and holds the committed tokens; the others are
-branches. A branch is a path of uncommitted rows from the prefix down, and shares the cells of what
-it has in common with others. The slot's own sequence carries one path itself, so a chain needs no
-second sequence and no copying.
+branches (``branches.py``).
 
 A tree may have more tips than there are free branches, or more rows than one pass takes. Then it is
 scored in several passes, and branches that ran out of use lose their cells; a row whose cells are
@@ -15,7 +13,6 @@ swapped out: the bytes of its cells move to RAM, and it gets cells again when it
 """
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import TypeVar
@@ -25,13 +22,14 @@ import torch
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from engine.errors import Aborted, EngineError, ModelUnusable
-from engine.interfaces.target import Capability, Grown, Rows, Scores, Target
+from engine.errors import Aborted, EngineError
+from engine.interfaces.target import Capability, Grown, Rows, Scores
+from engine.models.gguf.branches import Branches, Pass
 from engine.models.gguf.cache import OWN_SEQUENCES, SavedCells
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.model import LlamaModel
 from engine.models.gguf.recurrent_target import RecurrentTarget
-from engine.models.gguf.slot import Slot
+from engine.models.gguf.slot import GgufTarget, Slot
 from engine.platform.threads import one_torch_thread
 from engine.request import ModelSpec
 from engine.speculation.common_prefix import common_prefix
@@ -39,53 +37,28 @@ from engine.speculation.tree import DraftTree
 
 T = TypeVar("T")
 Array = NDArray[np.float32]
-MOST_SLOTS = MOST_OUTPUTS - OWN_SEQUENCES - 2  # two branches are sequences, too
 BRANCHES = 64  # tips of trees held at once, of all slots together
 
 
-@dataclass
-class _Pass:
-    """Rows on their way into one decode."""
-
-    rows: list[tuple[int, int]] = field(default_factory=list)  # (slot, row)
-    sequences: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-    outputs: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def used(self) -> set[int]:
-        """Sequences that get a row."""
-        return {sequence for own in self.sequences.values() for sequence in own}
-
-
-class LlamaCppTarget(Target):
+class LlamaCppTarget(GgufTarget):
     """A target over one GGUF file."""
 
     offers = frozenset({Capability.TREE})
-    can_share = True
-    limits_rows = True
-    lends_rows = True
+    most_slots = MOST_OUTPUTS - OWN_SEQUENCES - 2  # two branches are sequences, too
 
     def __init__(
         self, spec: ModelSpec, branches: int = BRANCHES, model: LlamaModel | None = None
     ) -> None:
         """Load the file; raises ModelUnusable."""
-        if spec.slots > MOST_SLOTS:
-            raise ModelUnusable(
-                f"{spec.slots} conversations at once are too many for a GGUF file; "
-                f"ask for at most {MOST_SLOTS}"
-            )
-        self.max_slots = min(spec.slots + spec.warm, MOST_SLOTS)
+        self._check(spec)
+        self.max_slots = min(spec.slots + spec.warm, self.most_slots)
         self.llama = LlamaContext(spec, self.max_slots + max(branches, 2), model)
-        self.context, self.vocab = self.llama.context, self.llama.vocab
-        self.layers, self.parameters = self.llama.layers, self.llama.parameters
+        self._take_over(self.llama)
         self.shared_rows = self.llama.cells - MOST_OUTPUTS  # draft trees need the others
-        self.swap_bytes = self.llama.token_bytes
         self.sums_alike = self.reads_alike = self.llama.exact
-        self._slots = {slot: Slot() for slot in range(self.max_slots)}
+        self._slots: dict[int, Slot] = {slot: Slot() for slot in range(self.max_slots)}
+        self._branches = Branches(self.llama, self._slots)
         self._swapped: dict[int, SavedCells] = {}  # slot -> its committed tokens' cells
-        self._free = list(range(self.llama.sequences - 1, self.max_slots - 1, -1))
-        self._abort: Callable[[], bool] = bool
-        self._most_rows = self.llama.batch
 
     @property
     def swapped(self) -> dict[int, int]:
@@ -94,26 +67,12 @@ class LlamaCppTarget(Target):
 
     @override
     def limit_rows(self, rows: int) -> None:
-        self._most_rows = min(rows, self.llama.batch)
-        self.reads_alike = self.llama.exact and self._most_rows == self.llama.batch
-
-    @override
-    def abort_when(self, aborted: Callable[[], bool]) -> bool:
-        """Checked inside llama.cpp."""
-        self._abort = aborted
-        return True
-
-    @override
-    def length(self, slot: int) -> int:
-        return len(self._slots[slot].committed)
+        self._branches.most_rows = min(rows, self.llama.batch)
+        self.reads_alike = self.llama.exact and self._branches.most_rows == self.llama.batch
 
     @override
     def pending(self, slot: int) -> int:
         return len(self._slots[slot].tokens)
-
-    @override
-    def tokens(self, slot: int) -> Sequence[int]:
-        return self._slots[slot].committed
 
     @override
     def feed(self, slot: int, tokens: Sequence[int]) -> None:
@@ -198,7 +157,7 @@ class LlamaCppTarget(Target):
         if path == held.branches.get(slot):  # plain, or a whole chain: every cell is in its place
             for row in path:
                 held.committed.append(held.tokens[row])
-            self._forget_rows(slot)
+            self._branches.forget(slot)
             return
         best = max(held.branches, key=lambda b: common_prefix(held.branches[b], path), default=slot)
         kept = common_prefix(held.branches.get(best, []), path)
@@ -209,9 +168,9 @@ class LlamaCppTarget(Target):
             self.llama.cache.copy(best, slot, before + own, before + kept)
         tokens = [held.tokens[row] for row in path]
         held.committed += tokens[:kept]
-        self._forget_rows(slot)
+        self._branches.forget(slot)
         if kept < len(path):  # their cells were given to other branches
-            self._extend(slot, tokens[kept:], self.llama.decode, self._most_rows)
+            self._extend(slot, tokens[kept:], self.llama.decode, self._branches.most_rows)
 
     @override
     def crop(self, slot: int, length: int) -> None:
@@ -225,7 +184,7 @@ class LlamaCppTarget(Target):
             return  # the usual case in every step
         if len(held.committed) > length or held.branches.get(slot):
             self.llama.cache.remove(slot, min(length, len(held.committed)))
-        self._forget_rows(slot)
+        self._branches.forget(slot)
         del held.committed[length:]
 
     @override
@@ -265,7 +224,7 @@ class LlamaCppTarget(Target):
         """Cells for the slot's committed tokens, a prefix of ``source``'s that were swapped out; or none."""
         held, saved = self._slots[slot], self._swapped[source]
         if saved.count > self.llama.cache.room:
-            self._compact()
+            self._branches.give_back()
         if self.llama.cache.restore(slot, saved):
             self.llama.cache.remove(slot, len(held.committed))
         else:
@@ -286,26 +245,6 @@ class LlamaCppTarget(Target):
             self._with_room({slot}, partial(decode, rows))
             committed += part
 
-    def _forget_rows(self, slot: int) -> None:
-        """All branches; the slot's own sequence was cut already."""
-        held = self._slots[slot]
-        for branch in tuple(held.branches):
-            if branch != slot:
-                self._drop(slot, branch)
-        held.branches.clear()
-        for column in (held.tokens, held.parents, held.depths):
-            column.clear()
-
-    def _drop(self, slot: int, branch: int) -> None:
-        """Take the cells of one branch that no other branch shares."""
-        held = self._slots[slot]
-        del held.branches[branch]
-        if branch == slot:
-            self.llama.cache.remove(slot, len(held.committed))
-        else:
-            self.llama.cache.remove(branch)
-            self._free.append(branch)
-
     def _alone(self, slot: int, token: int) -> Array:
         """Logits [1, V] of a plain pass's row; planning it would take too long."""
         held = self._slots[slot]
@@ -316,7 +255,7 @@ class LlamaCppTarget(Target):
         try:
             return self.llama.decode_one(token, len(held.committed), slot).copy()
         except CacheFull:  # others make room
-            self._forget_rows(slot)
+            self._branches.forget(slot)
             return self._run([Rows(slot, [token], [-1])])[0]
         except EngineError:
             self.crop(slot, len(held.committed))
@@ -339,68 +278,12 @@ class LlamaCppTarget(Target):
             wanted_rows -= set(run.outputs)
         return _in_order(parts, [[places[pair] for pair in rows] for rows in wanted])
 
-    def _plan(self, left: set[tuple[int, int]], wanted_rows: set[tuple[int, int]]) -> _Pass:
-        """The next pass: branch by branch, until the context's limits are reached."""
-        run = _Pass()
-        for slot in sorted({slot for slot, _ in left}):
-            held = self._slots[slot]
-            held.branches.setdefault(slot, [])
-            for row in held.missing(row for own, row in left if own == slot):
-                full = len(run.rows) == self._most_rows
-                crowded = (slot, row) in wanted_rows and len(run.outputs) == self.llama.outputs
-                if full or crowded or not self._place(run, slot, row):
-                    return run
-                run.rows.append((slot, row))
-                if (slot, row) in wanted_rows:
-                    run.outputs.append((slot, row))
-        return run
-
-    def _place(self, run: _Pass, slot: int, row: int) -> bool:
-        """Give the row to the branch that ends at its parent, or to a new one; False: no room."""
-        held = self._slots[slot]
-        parent = held.parents[row]
-        branch = held.ending_at(parent)
-        if branch is None:
-            source = held.through(parent)
-            if source is None:  # the parent's cells were given away for this pass
-                return False
-            branch = self._fork(run, slot, source, parent)
-            if branch is None:
-                return False
-        held.branches[branch].append(row)
-        run.sequences[slot, row] = [branch]
-        return True
-
-    def _fork(self, run: _Pass, slot: int, source: int, parent: int) -> int | None:
-        """A new branch that sees what ``source`` sees down to ``parent``; None: all are in use."""
-        if not self._free and not self._evict({source} | run.used):
-            return None
-        branch, held = self._free.pop(), self._slots[slot]
-        path = held.branches[source][: held.depths[parent] + 1 if parent >= 0 else 0]
-        cached = [row for row in path if (slot, row) not in run.sequences]
-        self.llama.cache.copy(source, branch, 0, held.position(cached[-1] if cached else -1) + 1)
-        for row in path[len(cached) :]:
-            run.sequences[slot, row].append(branch)
-        held.branches[branch] = path
-        return branch
-
-    def _evict(self, needed: set[int]) -> bool:
-        """Free the oldest branch that is not needed."""
-        for slot, held in self._slots.items():
-            for branch in held.branches:
-                if branch != slot and branch not in needed:
-                    self._drop(slot, branch)
-                    return True
-        return False
-
     def _next_pass(
         self, left: set[tuple[int, int]], wanted_rows: set[tuple[int, int]]
-    ) -> tuple[_Pass, Array]:
+    ) -> tuple[Pass, Array]:
         """The next pass and the logits of its outputs."""
-        run = self._plan(left, wanted_rows)
-        outputs = set(run.outputs)
-        rows = [self._batch_row(pair, run.sequences[pair], pair in outputs) for pair in run.rows]
-        return run, self.llama.decode(rows)
+        run = self._branches.plan(left, wanted_rows)
+        return run, self.llama.decode(self._branches.batch_rows(run))
 
     def _pass(self, slots: set[int], attempt: Callable[[], T]) -> T:
         """Run it; the slots' drafts are forgotten when it fails."""
@@ -410,10 +293,6 @@ class LlamaCppTarget(Target):
             for slot in slots:
                 self.crop(slot, self.length(slot))
             raise
-
-    def _batch_row(self, pair: tuple[int, int], sequences: list[int], output: bool) -> BatchRow:  # noqa: FBT001
-        held = self._slots[pair[0]]
-        return BatchRow(held.tokens[pair[1]], held.position(pair[1]), sequences, output)
 
     def _with_room(self, slots: Set[int], attempt: Callable[[], T]) -> T:
         """Run it; where the cache is full, once more with more room, until there is none to give."""
@@ -429,30 +308,20 @@ class LlamaCppTarget(Target):
 
         A conversation that continues later finds a shorter prefix cached, and is fed the rest again.
         """
-        if not self._compact():
+        if not self._branches.give_back():
             here = self._slots.keys() - self._swapped.keys() - slots
             idle = [slot for slot in here if self.length(slot)]
             if not idle:
                 return False
             self.crop(max(idle, key=self.length), 0)
-            self._compact()
-        return True
-
-    def _compact(self) -> bool:
-        """Give back cells that are only held, if there are any; branches are computed again."""
-        for slot, held in self._slots.items():
-            for branch in tuple(held.branches):
-                self._drop(slot, branch)
-        if not self.llama.cache.cells.held:
-            return False
-        self.llama.cache.compact()
+            self._branches.give_back()
         return True
 
     def _tidy(self) -> None:
         """Before a pass: one reads held cells too, and a tree must find room."""
         cache = self.llama.cache
         if cache.crowded or (cache.room < MOST_OUTPUTS and cache.cells.held):
-            self._compact()
+            self._branches.give_back()
 
 
 def _in_order(parts: list[Array], places: list[list[int]]) -> list[Array]:
