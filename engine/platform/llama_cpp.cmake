@@ -106,6 +106,45 @@ set(call_after [=[
     switch (Atype) {
 ]=])
 
+# llamafile/sgemm.cpp, weights of F32, F16 and BF16 (routers of experts, RWKV's small maps, whole files):
+# several rows add up in one order, and one row was left to a kernel with another.
+set(single_before [=[
+    bool matmul(int64_t m, int64_t n) {
+        if (k % KN != 0)
+            return false;
+]=])
+set(single_after [=[
+    // Each sum in the same order as in a pass of several rows. Four rows of weights side by side would
+    // take up to twice as long: the processor fetches one stream ahead, and not four.
+    bool one_row(int64_t m) {
+        const int64_t end = m * (params->ith + 1) / params->nth;
+        for (int64_t ii = m * params->ith / params->nth; ii < end; ++ii)
+            gemm_bloc<1, 1>(ii, 0);
+        return true;
+    }
+
+    bool matmul(int64_t m, int64_t n) {
+        if (k % KN != 0)
+            return false;
+        if (n == 1)
+            return m % 4 == 0 && one_row(m);
+]=])
+set(narrow_before [=[
+#if !defined(__MMA__)
+    if (n < 2)
+        return false;
+#endif
+]=])
+set(narrow_after [=[
+#if defined(SLIPSTREAM_ROWS)
+    if (n < 2 && Atype != GGML_TYPE_F32 && Atype != GGML_TYPE_F16 && Atype != GGML_TYPE_BF16)
+        return false;
+#elif !defined(__MMA__)
+    if (n < 2)
+        return false;
+#endif
+]=])
+
 # Reads ``file`` into ``text``, with all of these changes made; ``changed`` is false where one was not.
 function(slipstream_change file text changed)
   set(all TRUE)
@@ -125,7 +164,7 @@ set(sgemm "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/llamafile/sgemm.cpp")
 if(EXISTS "${x86}/repack.cpp" AND EXISTS "${x86}/quants.c" AND EXISTS "${sgemm}")
   slipstream_change("${x86}/repack.cpp" repack blocks repack)
   slipstream_change("${x86}/quants.c" quants rows helper q4 q5 q6)
-  slipstream_change("${sgemm}" products calls kernels call)
+  slipstream_change("${sgemm}" products calls kernels call single narrow)
   if(blocks AND rows AND calls)
     file(WRITE "${x86}/repack.cpp" "${repack}")
     file(WRITE "${x86}/quants.c" "${quants}")

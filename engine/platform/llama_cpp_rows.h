@@ -205,5 +205,7 @@ inline bool multiplied(int type, int other, int64_t m, int64_t n, int64_t k, con
 }
 
 } // namespace slipstream
+
+extern "C" const char slipstream_floats[] = "slipstream: one row of float weights rounds as many do"; // the build's mark
 #endif
 

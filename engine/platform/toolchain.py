@@ -23,6 +23,10 @@ What it does, 4: several rows with weights of Q4_1, Q5_0 and Q8_0 go through ker
     Qwen2.5-Coder-0.5B Q4_K_M         20.1   37.8   49.5   83.3  120.5   803
     with ours                         20.4   23.0   32.1   60     95     620
 
+What it does, 5: one row with weights of F32, F16 and BF16 is added up in the order in which several
+rows are. Such weights are in files of 16 bits, and in 4-bit ones as routers of experts and RWKV's small
+maps. Gain: those files are drafted for, where ``exact`` left them to plain decoding.
+
 Delete when: llama.cpp sets these flags itself, its kernels round a row alike in every pass, and no
 row of these types costs more than a fifth of a pass.
 

@@ -1,15 +1,20 @@
 """The laws of lossless decoding on GGUF files whose layers keep a running state."""
 
+import re
+
 import pytest
 import torch
 
 from engine.build import build
+from engine.interfaces.target import UNLIMITED
+from engine.models.gguf.library import compiled_parts, llama_library
 from engine.models.gguf.target import load
+from engine.platform.toolchain import OWN_KERNELS
 from engine.request import GenerationRequest, ModelSpec, SamplingParams
 from engine.runtime.profiling import profile
 from engine.speculation.tree import chain
 from engine.statistics.pass_cost import PassCost
-from tests.engine.models.gguf.files import random_gguf
+from tests.engine.models.gguf.files import quantized, random_gguf
 from tests.engine.models.gguf.recurrent import CONTEXT, KINDS, VOCAB, recurrent_gguf
 from tests.engine.tiny import run_all
 
@@ -101,17 +106,75 @@ def test_trees_are_refused_and_the_engine_says_why(engine):
 # Bits.
 
 
-@pytest.fixture(scope="module")
-def exact(kind, tmp_path_factory):
-    """A target limited to passes whose rows round alike, as it serves."""
-    file = recurrent_gguf(tmp_path_factory.mktemp(kind) / f"{kind}.gguf", kind)
+def weights(folder, kind, bits):
+    """A file of this architecture as people download them, or as it was written."""
+    file = recurrent_gguf(folder / f"{kind}.gguf", kind)
+    return file if bits == "F32" else quantized(file, folder / f"{bits}.gguf", bits)
+
+
+@pytest.fixture(scope="module", params=["F32", "Q8_0"])
+def measured(kind, request, tmp_path_factory):
+    """A target limited to passes whose rows round alike, as it serves; and how many these have."""
+    file = weights(tmp_path_factory.mktemp(kind), kind, request.param)
     target = load(
         ModelSpec(kind, str(file), backend="llama_cpp", slots=3, threads=1, context=512, exact=True)
     )
     rows = profile(target, PassCost())
     if rows < target.llama.batch:
         target.limit_rows(rows)
-    return target
+    return target, rows
+
+
+@pytest.fixture(scope="module")
+def exact(measured):
+    return measured[0]
+
+
+def has_our_kernels(parts, bits, kind):
+    """Whether set-up compiled llama.cpp here; RWKV's small maps stay of 32 bits in every file."""
+    floats = bits in ("F32", "F16", "BF16") or kind == "rwkv7"
+    mark = re.search(rb'"(slipstream: one row of float[^"]*)"', OWN_KERNELS.read_bytes())
+    found = b"slipstream: one row of K-quants" if not floats else mark[1]
+    return any(found in part for part in parts)
+
+
+@pytest.mark.parametrize("bits", ["F32", "F16", "BF16", "Q8_0", "Q4_0"])
+def test_rows_of_every_width_round_as_one_does(kind, bits, library_parts, tmp_path):
+    """So that drafts are verified in wide passes, and the answers stay plain's."""
+    if not has_our_kernels(library_parts, bits, kind):
+        pytest.skip("this llama.cpp was not compiled by set-up, or by an older one")
+    file = weights(tmp_path, kind, bits)
+    target = load(
+        ModelSpec(kind, str(file), backend="llama_cpp", slots=1, threads=1, context=512, exact=True)
+    )
+    assert profile(target, PassCost()) == UNLIMITED
+
+
+@pytest.fixture(scope="module")
+def library_parts():
+    llama_library()
+    return list(compiled_parts())
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
+def test_exact_answers_are_drafted_for_and_are_plains(kind, sampling, library_parts, tmp_path):
+    """Where ``exact`` is on, as it is by default."""
+    if not has_our_kernels(library_parts, "Q8_0", kind):
+        pytest.skip("this llama.cpp was not compiled by set-up, or by an older one")
+    engine = build(
+        ModelSpec(
+            kind, str(weights(tmp_path, kind, "Q8_0")), backend="llama_cpp", slots=2, threads=1,
+            context=512, exact=True,
+        )
+    )  # fmt: skip
+    drafted = 0
+    for prompt in PROMPTS:
+        [(wanted, _)] = run_all(engine, [asked("none", sampling, prompt, cold=True)])
+        for drafter in ("lookup", "auto"):
+            [(found, done)] = run_all(engine, [asked(drafter, sampling, prompt)])
+            assert found == wanted
+            drafted += done.stats.drafted
+    assert drafted > 0
 
 
 TEXT = [(37 * i * i + 11 * i) % 90 + 2 for i in range(130)]

@@ -50,19 +50,19 @@ class Library:
     @property
     def spills(self) -> bool:
         """Whether 4-bit weights are multiplied more slowly than they could be; reads the libraries."""
-        return platform.machine() in X86 and any(map(spills, _compiled_parts()))
+        return platform.machine() in X86 and any(map(spills, compiled_parts()))
 
     @property
     def rounds_apart(self) -> bool:
         """Whether a row of K-quants has other bits alone than among many; reads the libraries."""
-        return platform.machine() in X86 and any(map(rounds_apart, _compiled_parts()))
+        return platform.machine() in X86 and any(map(rounds_apart, compiled_parts()))
 
     def round_alike(self, types: Collection[str]) -> None:
         """Use no kernel that rounds a row of such weights unlike the others.
 
         llama.cpp asks for this once in a process, at its first product.
         """
-        changed = any(map(rounds_alike, _compiled_parts()))
+        changed = any(map(rounds_alike, compiled_parts()))
         if tiled_apart(types, changed=changed):
             os.environ[TILED_SWITCH] = "0"  # noqa: TID251 - the library has no other switch
 
@@ -131,7 +131,7 @@ def llama_library() -> Library:
     return library
 
 
-def _compiled_parts() -> Iterator[bytes]:
+def compiled_parts() -> Iterator[bytes]:
     """The contents of llama.cpp's own shared libraries; none where the system does not list them."""
     if not MAPS.exists():
         return
@@ -143,4 +143,4 @@ def _amx_left_out_by(api: ModuleType) -> str:
     """See ``engine.platform.toolchain``; empty where AMX is used rightly, or not at all."""
     if USES_AMX not in api.llama_print_system_info():
         return ""
-    return next(filter(None, map(left_out_by, _compiled_parts())), "")
+    return next(filter(None, map(left_out_by, compiled_parts())), "")

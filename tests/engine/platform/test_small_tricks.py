@@ -195,14 +195,17 @@ def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
     script = ORDER.read_text()
     texts = dict(re.findall(r"set\((\w+)_before \[=\[\n(.*?)\]=\]\)", script, re.DOTALL))
     (kernels / "repack.cpp").write_text(texts.pop("repack"))
-    (products / "sgemm.cpp").write_text(texts.pop("kernels") + texts.pop("call"))
+    parts = [texts.pop(name) for name in ("single", "kernels", "narrow", "call")]
+    (products / "sgemm.cpp").write_text("".join(parts))
     (kernels / "quants.c").write_text("".join(texts.values()))
     command = ["cmake", f"-DCMAKE_CURRENT_SOURCE_DIR={tmp_path}", "-P", ORDER]
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
     changed = (kernels / "quants.c").read_bytes()
     assert changed.count(b"acc = slipstream_add(") == 3
     assert not rounds_apart(KERNEL + changed)
-    assert OWN_KERNELS.read_text() in (products / "sgemm.cpp").read_text()
+    multiplied = (products / "sgemm.cpp").read_text()
+    assert OWN_KERNELS.read_text() in multiplied
+    assert "return m % 4 == 0 && one_row(m);" in multiplied
     (kernels / "quants.c").write_text(texts["helper"])
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
     assert (kernels / "quants.c").read_text() == texts["helper"]
