@@ -16,6 +16,8 @@ STATE_SIZES = (  # that llama.cpp divides by, or has no state without
     "full_attention_interval", "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size",
     "ssm.time_step_rank", "wkv.head_size", "shortconv.l_cache", "kda.head_dim",
 )  # fmt: skip
+RWKV7_HEADS = ".time_mix_k_k.weight"  # only RWKV's seventh kind scales its keys so
+RWKV7_STEP = 64  # numbers that llama.cpp's kernel for these heads reads and writes at once
 END_TOKENS = ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id")
 
 
@@ -34,6 +36,7 @@ def check_consistent(parts: Sequence[GgufHeader]) -> None:
         raise ModelUnusable(
             f"{first.path} contradicts itself: {error}; get the file again"
         ) from error
+    _check_heads(first, tensors)
 
 
 class _Contradiction(Exception):
@@ -80,6 +83,17 @@ def _check_states(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None
         size, count = header.of(whole), header.of(part)
         if isinstance(size, int) and isinstance(count, int) and size % count:
             raise _Contradiction(f"{whole} is {size}, no multiple of {part}, {count}")
+
+
+def _check_heads(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:
+    """llama.cpp's kernel writes past the end of other heads, and the logits are no numbers."""
+    width = header.of("wkv.head_size")
+    seventh = any(name.endswith(RWKV7_HEADS) for name in tensors)
+    if seventh and isinstance(width, int) and width % RWKV7_STEP:
+        raise ModelUnusable(
+            f"{header.path} has heads of {width} numbers ({header.architecture}.wkv.head_size), and "
+            f"llama.cpp computes only multiples of {RWKV7_STEP} rightly; choose another model"
+        )
 
 
 def _check_whole(header: GgufHeader, key: str, most: int, *, required: bool) -> None:
