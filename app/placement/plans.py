@@ -161,6 +161,8 @@ def _gguf(name: str, place: Path) -> Footprint:
         experts=number("expert_count"),
         cached=state.cached if state else None,
         state=state.state if state else 0,
+        layer_state=state.layer if state else 0,
+        mixed=state.mixed if state else 0,
         rollback=state.rollback if state else 0,
     )
     return llama_footprint(name, shape, stored(tensors, shape.layers), "as in the file")

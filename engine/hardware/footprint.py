@@ -16,7 +16,8 @@ INT8 = "int8"  # linear maps in bytes; embedding and cache in bfloat16, rows in 
 TORCH, LLAMA_CPP = "torch", "llama_cpp"
 CPU, CUDA = "cpu", "cuda"
 _TORCH_PROMPT = 256  # rows of a prompt chunk
-_LLAMA_PROMPT = 328  # a chunk of 256, rounded up to whole rows of each sequence
+_LLAMA_CHUNK = 256  # rows of a prompt chunk
+_LLAMA_PROMPT = 328  # the same, rounded up to whole rows of each sequence and branch
 _LLAMA_OUTPUTS = 128  # rows of logits that a pass has room for
 _LLAMA_CACHE = 2 * 2**30  # bytes; a longer cache is taken for one conversation alone
 _FIRST_ROWS = 512  # of a torch cache
@@ -71,6 +72,7 @@ class Footprint:
     loading: int = 0  # held besides the weights while they are read
     dense: bool = True
     state: int = 0  # running state of a conversation, with the states that it may go back to
+    passed: int = 0  # of them, what a pass computes of a layer before it is kept
 
     @property
     def weights(self) -> int:
@@ -107,7 +109,7 @@ class Footprint:
         """What a pass takes for a while; or, if that is more, a growing cache next to the old one."""
         if self.backend == LLAMA_CPP:  # a pass may see the cells of all conversations
             seen = self._cells(context, 1 if self.state else batch)
-            return self.passing.bytes(seen, nodes)
+            return self.passing.bytes(seen, nodes) + batch * self.passed
         growing = grown_rows(context + nodes) * self.kv_row // 4 if self.backend == TORCH else 0
         return max(self.passing.bytes(context, nodes), growing)
 
@@ -164,8 +166,8 @@ def _loading(layer: int) -> int:
 def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -> Footprint:
     """For llama.cpp, whose weights stay as the file has them; keys and values are float16."""
     passing = Passing(
-        prompt=_LLAMA_PROMPT,
-        row=4 * (3 * shape.feed_forward + 4 * shape.hidden),
+        prompt=_LLAMA_CHUNK if shape.state else _LLAMA_PROMPT,
+        row=4 * (max(3 * shape.feed_forward, shape.mixed) + 4 * shape.hidden),
         cell=2,
         head=4 * shape.vocab,
         scored=4 * shape.vocab,  # copied; a tree of half as many nodes has probabilities, too
@@ -184,4 +186,5 @@ def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -
         passing=passing,
         dense=shape.dense,
         state=(1 + shape.rollback + _CHECKPOINTS) * shape.state,
+        passed=(1 + shape.rollback) * shape.layer_state,
     )

@@ -14,8 +14,14 @@ def completed(shape: ModelShape) -> ModelShape:
     if shape.kinds is None:
         return shape
     layers = range(shape.layers)
-    state = _NUMBER * _state(shape) * sum(_runs(shape, index) for index in layers)
-    return replace(shape, cached=sum(_cached(shape, index) for index in layers), state=state)
+    one, kinds = _NUMBER * _state(shape), shape.kinds
+    return replace(
+        shape,
+        cached=sum(_cached(shape, index) for index in layers),
+        state=one * sum(_runs(shape, index) for index in layers),
+        layer_state=_NUMBER * kinds.sums * kinds.sum_dim**2,
+        mixed=3 * _convolved(kinds) + 2 * kinds.sums * kinds.sum_dim,
+    )
 
 
 def layer_weights(shape: ModelShape, index: int) -> dict[str, int]:

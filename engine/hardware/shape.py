@@ -52,6 +52,8 @@ class ModelShape:
     experts: int = 0
     cached: int | None = None  # numbers that a token leaves in all caches, where layers differ
     state: int = 0  # bytes of a conversation's running state; 0: no layer keeps one
+    layer_state: int = 0  # of that, what one layer sums over all tokens
+    mixed: int = 0  # numbers that a row of a pass takes in a layer that keeps one
     rollback: int = 0  # rows behind which that state is kept, too
 
     @property

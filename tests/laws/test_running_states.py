@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from engine.build import build
-from engine.interfaces.target import UNLIMITED
 from engine.models.gguf.library import compiled_parts, llama_library
 from engine.models.gguf.target import load
 from engine.platform.toolchain import OWN_KERNELS
 from engine.request import GenerationRequest, ModelSpec, SamplingParams
 from engine.runtime.profiling import profile
+from engine.runtime.rounding import RowComparison
 from engine.speculation.tree import chain
 from engine.statistics.pass_cost import PassCost
 from tests.engine.models.gguf.files import quantized, random_gguf
@@ -21,6 +21,7 @@ from tests.engine.tiny import run_all
 TOKENS = 200
 DRAFTERS = ("lookup", "suffix", "chain", "auto")
 PROMPTS = ((7, 30, 41) * 8, tuple(range(10, 40)) * 2)
+WIDTHS = (2, 3, 5, 8, 16, 33, 64, 128)
 SEEDED = SamplingParams(0.7, top_p=0.9, seed=5)
 
 
@@ -147,7 +148,8 @@ def test_rows_of_every_width_round_as_one_does(kind, bits, library_parts, tmp_pa
     target = load(
         ModelSpec(kind, str(file), backend="llama_cpp", slots=1, threads=1, context=512, exact=True)
     )
-    assert profile(target, PassCost()) == UNLIMITED
+    with RowComparison(target) as comparison:
+        assert [rows for rows in WIDTHS if not comparison.equal(rows)] == []
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ class StateShape:
 
     cached: int  # numbers that a token leaves in the caches of all layers
     state: int  # bytes of one conversation's running state
+    layer: int = 0  # of it, what one layer sums over all tokens
+    mixed: int = 0  # numbers that a row of a pass takes in such a layer
 
     @property
     def rollback(self) -> int:
@@ -44,7 +46,8 @@ def state_shape(parts: Sequence[GgufHeader]) -> StateShape | None:
         cached += _cached(head, shapes, runs=runs)
     if not recurrent:
         return None
-    return StateShape(cached, _NUMBER * recurrent * (_convolved(head) + _summed(head)))
+    convolved, summed = _NUMBER * _convolved(head), _NUMBER * _summed(head)
+    return StateShape(cached, recurrent * (convolved + summed), summed, _mixed(head))
 
 
 def number(header: GgufHeader, key: str, otherwise: int = 0) -> int:
@@ -85,9 +88,18 @@ def _convolved(head: GgufHeader) -> int:
     taps = number(head, "ssm.conv_kernel")
     if width := number(head, "kda.head_dim"):
         return 3 * (taps - 1 if taps else 3) * number(head, "attention.head_count") * width
-    inner = number(head, "ssm.inner_size")
+    return max(taps - 1, 0) * _channels(head)
+
+
+def _channels(head: GgufHeader) -> int:
+    """Of the convolution in front of a sum: values, keys and queries."""
     states = number(head, "ssm.group_count") * number(head, "ssm.state_size")
-    return max(taps - 1, 0) * (inner + 2 * states)
+    return number(head, "ssm.inner_size") + 2 * states
+
+
+def _mixed(head: GgufHeader) -> int:
+    """The convolution's inputs, as they come, joined to earlier ones and convolved; gates and the output."""
+    return 3 * _channels(head) + 2 * number(head, "ssm.inner_size")
 
 
 def _summed(head: GgufHeader) -> int:

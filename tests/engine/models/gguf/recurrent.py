@@ -26,10 +26,7 @@ MAMBA2 = {
     "ssm.conv_kernel": 4, "ssm.inner_size": 2 * HIDDEN, "ssm.state_size": 16,
     "ssm.time_step_rank": 4, "ssm.group_count": 1,
 }  # fmt: skip
-GDN = {
-    "ssm.conv_kernel": 4, "ssm.inner_size": 128, "ssm.state_size": 32,
-    "ssm.time_step_rank": 4, "ssm.group_count": 2,
-}  # fmt: skip
+STATES, VALUES, GROUPS = 32, 4, 2  # of gated delta layers: a head's width, heads of values, of keys
 
 
 def forward(layer: int) -> Shapes:
@@ -73,18 +70,18 @@ def mamba2(layer: int) -> Shapes:
     }
 
 
-def delta(layer: int) -> Shapes:
-    at, inner = f"blk.{layer}.", 128
-    mixed = 2 * 2 * 32 + inner
+def delta(layer: int, states: int) -> Shapes:
+    at, inner = f"blk.{layer}.", VALUES * states
+    mixed = 2 * GROUPS * states + inner
     return {
         f"{at}attn_qkv.weight": (mixed, HIDDEN),
         f"{at}attn_gate.weight": (inner, HIDDEN),
         f"{at}ssm_conv1d.weight": (mixed, 4),
-        f"{at}ssm_dt.bias": (4,),
-        f"{at}ssm_a": (4,),
-        f"{at}ssm_beta.weight": (4, HIDDEN),
-        f"{at}ssm_alpha.weight": (4, HIDDEN),
-        f"{at}ssm_norm.weight": (32,),
+        f"{at}ssm_dt.bias": (VALUES,),
+        f"{at}ssm_a": (VALUES,),
+        f"{at}ssm_beta.weight": (VALUES, HIDDEN),
+        f"{at}ssm_alpha.weight": (VALUES, HIDDEN),
+        f"{at}ssm_norm.weight": (states,),
         f"{at}ssm_out.weight": (HIDDEN, inner),
     }
 
@@ -120,13 +117,18 @@ def time_mix(layer: int) -> Shapes:
     )
 
 
-def _qwen35() -> tuple[Numbers, Shapes]:
+def qwen35(states: int = STATES) -> tuple[Numbers, Shapes]:
+    """Its metadata and weights, with gated delta heads of this width."""
     shapes: Shapes = {}
     for layer in range(4):
         shapes |= norms(layer, "attn_norm.weight", "post_attention_norm.weight") | forward(layer)
-        shapes |= delta(layer) if layer < 3 else attention(layer, gates=2) | head_norms(layer)
-    numbers = GDN | {
+        shapes |= (
+            delta(layer, states) if layer < 3 else attention(layer, gates=2) | head_norms(layer)
+        )
+    numbers: Numbers = {
         "full_attention_interval": 4, "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0],
+        "ssm.conv_kernel": 4, "ssm.inner_size": VALUES * states, "ssm.state_size": states,
+        "ssm.time_step_rank": VALUES, "ssm.group_count": GROUPS,
     }  # fmt: skip
     return numbers, shapes
 
@@ -190,7 +192,7 @@ def _nemotron_h() -> tuple[Numbers, Shapes]:
 
 
 KINDS: dict[str, Callable[[], tuple[Numbers, Shapes]]] = {
-    "qwen35": _qwen35,
+    "qwen35": qwen35,
     "lfm2": _lfm2,
     "nemotron_h": _nemotron_h,
     "granitehybrid": _granitehybrid,
@@ -202,10 +204,20 @@ ROLL_BACK = frozenset({"qwen35", "lfm2", "nemotron_h"})  # llama.cpp keeps their
 
 
 def recurrent_gguf(
-    out: Path, kind: str, without: str = "", seed: int = 0, **numbers: int | float | list[int]
+    out: Path,
+    kind: str,
+    without: str = "",
+    words: int = VOCAB,
+    spoiled: str = "",
+    made: tuple[Numbers, Shapes] | None = None,
+    **numbers: int | float | list[int],
 ) -> Path:
-    """A file of this architecture; ``without`` a tensor, or with other ``numbers`` (dots as in keys)."""
-    own, shapes = KINDS[kind]()
+    """A file of this architecture; ``without`` a tensor, or with other ``numbers`` (dots as in keys).
+
+    ``words`` are in its list of tokens; its embedding always has ``VOCAB``. The tensor
+    ``spoiled`` holds no numbers; ``made`` are metadata and weights of other sizes.
+    """
+    own, shapes = made or KINDS[kind]()
     layers = 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blk."))
     given: Numbers = {
         "context_length": CONTEXT, "embedding_length": HIDDEN, "block_count": layers,
@@ -223,16 +235,17 @@ def recurrent_gguf(
         *(_pair(f"{kind}.{key}", value) for key, value in given.items()),
         pair("tokenizer.ggml.model", STRING, "gpt2"),
         pair("tokenizer.ggml.pre", STRING, "gpt-2"),
-        listed("tokenizer.ggml.tokens", STRING, [f"t{i}" for i in range(VOCAB)]),
-        listed("tokenizer.ggml.token_type", I32, [1] * VOCAB),
+        listed("tokenizer.ggml.tokens", STRING, [f"t{i}" for i in range(words)]),
+        listed("tokenizer.ggml.token_type", I32, [1] * words),
         listed("tokenizer.ggml.merges", STRING, ["t 0"]),
         pair("tokenizer.ggml.bos_token_id", U32, 0),
         pair("tokenizer.ggml.eos_token_id", U32, 1),
     ]
     infos, weights = [], b""
-    for (name, shape), numbers_of in zip(names.items(), _weights(names, seed), strict=True):
+    for (name, shape), numbers_of in zip(names.items(), _weights(names), strict=True):
         infos.append(info(name, shape, 0, len(weights)))
-        data = numbers_of.astype("<f4").tobytes()
+        damage = np.nan if name == spoiled else 0
+        data = (numbers_of + damage).astype("<f4").tobytes()
         weights += data + bytes(-len(data) % 32)
     return write(out, assembled(pairs, infos, weights))
 
@@ -243,9 +256,9 @@ def _pair(key: str, value: int | float | list[int]) -> bytes:
     return pair(key, F32 if isinstance(value, float) else U32, value)
 
 
-def _weights(names: Shapes, seed: int) -> Iterator[np.ndarray]:
+def _weights(names: Shapes) -> Iterator[np.ndarray]:
     """Norms are ones, decays below zero; maps keep the size of what they map."""
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(0)
     for name, shape in names.items():
         drawn = chance.standard_normal(shape)
         if name.endswith(".ssm_a"):

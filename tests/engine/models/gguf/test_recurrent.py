@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,13 +15,15 @@ from engine.build import build
 from engine.errors import ModelUnusable
 from engine.interfaces.target import Capability
 from engine.models.gguf.consistency import check_consistent
+from engine.models.gguf.context import BatchRow
 from engine.models.gguf.header import read_parts
 from engine.models.gguf.library import llama_library
 from engine.models.gguf.state_shape import CHECKPOINTS
 from engine.models.gguf.target import LlamaCppTarget, load
 from engine.request import FinishReason, GenerationRequest, ModelSpec
 from engine.speculation.tree import chain, single
-from tests.engine.models.gguf.recurrent import KINDS, ROLL_BACK, VOCAB, recurrent_gguf
+from tests.engine.models.gguf.files import random_gguf
+from tests.engine.models.gguf.recurrent import KINDS, ROLL_BACK, VOCAB, qwen35, recurrent_gguf
 from tests.engine.tiny import run_all
 
 SLOTS = 3
@@ -220,6 +223,57 @@ def test_a_cancel_in_the_middle_of_a_prompt_ends_it(file):
     assert len(ids) == 8
 
 
+def test_what_is_shared_after_a_refused_draft_is_what_was_kept(target, oracle):
+    """Crop and copy in one step: the copy must take the crop along."""
+    target.feed(0, TEXT[:30])
+    target.score([0], [chain([*TEXT[30:32], 9, 9, 9, 9])])
+    target.commit(0, range(2))
+    target.share(0, 1, 32)
+    length = target.length(1)
+    assert length == (32 if target.llama.rollback else 30)  # its last checkpoint
+    [scores] = target.score([1], [chain(TEXT[length:36])])
+    assert near(scores.logits, oracle(TEXT[:36])[length - 36 :])
+
+
+@pytest.mark.parametrize("kind", sorted(ROLL_BACK))
+def test_it_still_applies_llama_cpp_copies_a_state_without_its_crop(folder, kind):
+    """Of two drafts in two sequences the second wins: copied first and cropped then it is right.
+
+    The other way round llama.cpp reports no error, and goes on behind the refused rows.
+    """
+    file = recurrent_gguf(folder / f"{kind}-copied.gguf", kind)
+    plain = _after_the_better_of_two_drafts(file, [])
+    copied_first = _after_the_better_of_two_drafts(file, ["copy", "crop"])
+    cropped_first = _after_the_better_of_two_drafts(file, ["crop", "copy"])
+    assert np.abs(copied_first - plain).max() < TOLERANCE
+    assert np.abs(cropped_first - plain).max() > 10 * TOLERANCE
+
+
+def _after_the_better_of_two_drafts(file, order):
+    """Logits [1, V] of a token after 30 and two drafted ones, from sequence 0."""
+    llama = load(spec(file)).llama
+    api = llama._api
+    memory = api.llama_get_memory(llama._context)
+
+    def read(tokens, start, sequence):
+        rows = [BatchRow(token, at, (sequence,)) for at, token in enumerate(tokens, start)]
+        llama.decode(rows)
+
+    read(TEXT[:30], 0, 0)
+    if not order:
+        read(TEXT[30:32], 30, 0)
+    else:
+        api.llama_memory_seq_cp(memory, 0, 1, -1, -1)
+        read([9, 8, 7, 6, 5], 30, 0)
+        read([*TEXT[30:32], 9, 9, 9], 30, 1)
+        for step in order:
+            if step == "copy":
+                api.llama_memory_seq_cp(memory, 1, 0, -1, -1)
+            else:
+                assert llama.cache.take_back(0 if order[0] == "copy" else 1, 32)
+    return llama.decode_one(TEXT[32], 32, 0).copy()
+
+
 # Memory.
 
 
@@ -236,6 +290,25 @@ def test_the_header_tells_what_llama_cpp_takes(file):
     unused = SLOTS * (shape.rollback - target.llama.rollback) * shape.state
     expected = predicted.cache(512, 0, SLOTS) - checkpoints - unused
     assert taken == pytest.approx(expected, rel=0.05, abs=0.02 * 2**20)
+
+
+def test_a_pass_takes_of_each_conversation_what_the_plan_says(folder):
+    """One layer's state behind each of the last rows, of all conversations at once."""
+    wide = recurrent_gguf(folder / "states.gguf", "qwen35", made=qwen35(states=128))
+    (predicted,) = forms("m", wide, "llama_cpp")
+    taken = {slots: _pass_buffers(wide, slots) for slots in (1, 4)}
+    more = predicted.working(512, 0, 4) - predicted.working(512, 0, 1)
+    assert taken[4] - taken[1] == pytest.approx(more, rel=0.05)
+    assert taken[4] == pytest.approx(predicted.working(512, 0, 4), rel=0.1, abs=2 * 2**20)
+
+
+def _pass_buffers(file, slots):
+    """Bytes, by llama.cpp's own log."""
+    logged: list[str] = []
+    with llama_library().listening(lambda _, words: logged.append(words)):
+        load(spec(file, slots=slots, flash_attention=True))
+    found = re.findall(r"compute buffer size = +([0-9.]+) MiB", "".join(logged))
+    return sum(float(size) * 2**20 for size in found)
 
 
 def test_a_checkpoint_takes_what_the_header_says(target):
@@ -284,6 +357,35 @@ def test_numbers_at_which_llama_cpp_would_end_the_process_are_found(folder, kind
     broken = recurrent_gguf(folder / f"{kind}-{key}-{value}.gguf", kind, **{key: value})
     with pytest.raises(ModelUnusable, match=re.escape(says)):
         check_consistent(read_parts(broken))
+
+
+def test_heads_that_llama_cpp_computes_wrongly_are_refused(folder):
+    """Its kernel for RWKV 7 takes 64 numbers at once, whatever the size of a head: all logits are NaN."""
+    broken = recurrent_gguf(folder / "heads.gguf", "rwkv7", **{"wkv.head_size": 32})
+    with pytest.raises(ModelUnusable, match="heads of 32 numbers .*only multiples of 64"):
+        check_consistent(read_parts(broken))
+
+
+@pytest.mark.parametrize("words", [VOCAB - 1, VOCAB + 5])
+def test_a_vocabulary_that_does_not_fit_is_refused(file, folder, words):
+    broken = recurrent_gguf(folder / f"{file.stem}-{words}.gguf", file.stem, words=words)
+    with pytest.raises(ModelUnusable, match=f"token_embd.weight has shape .*{words}"):
+        check_consistent(read_parts(broken))
+
+
+def test_a_draft_model_with_another_vocabulary_is_left_out_and_said(file, folder):
+    draft = random_gguf(folder / "draft.gguf", vocab=VOCAB + 32)
+    engine = build(spec(file, draft_folder=str(draft), draft_backend="llama_cpp"))
+    [(ids, _)] = run_all(engine, [GenerationRequest(tuple(TEXT[:20]), 8)])
+    assert len(ids) == 8
+    assert "the draft model" in dict(engine.facts.refused)["chain"]
+
+
+@pytest.mark.parametrize("weight", ["output.weight", "token_embd.weight"])
+def test_weights_that_are_no_numbers_are_told_at_load(file, folder, weight):
+    broken = recurrent_gguf(folder / f"{file.stem}-nan.gguf", file.stem, spoiled=weight)
+    with pytest.raises(ModelUnusable, match="give logits that are not finite"):
+        build(spec(broken))
 
 
 def test_a_wrong_interval_is_refused(folder):
