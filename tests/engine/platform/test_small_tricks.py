@@ -189,16 +189,18 @@ def test_it_still_applies_a_build_of_ggml_reads_the_flags(tmp_path):
 
 def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
     """Of a source that it does not know it changes nothing."""
-    kernels, products = tmp_path / "src/ggml-cpu/arch/x86", tmp_path / "src/ggml-cpu/llamafile"
-    kernels.mkdir(parents=True)
-    products.mkdir()
+    root, states = tmp_path / "ggml", tmp_path / "src/models"
+    kernels, products = root / "src/ggml-cpu/arch/x86", root / "src/ggml-cpu/llamafile"
+    for folder in (kernels, products, states):
+        folder.mkdir(parents=True)
     script = ORDER.read_text()
     texts = dict(re.findall(r"set\((\w+)_before \[=\[\n(.*?)\]=\]\)", script, re.DOTALL))
     (kernels / "repack.cpp").write_text(texts.pop("repack"))
     parts = [texts.pop(name) for name in ("single", "kernels", "narrow", "call")]
     (products / "sgemm.cpp").write_text("".join(parts))
+    (states / "delta-net-base.cpp").write_text(texts.pop("planes"))
     (kernels / "quants.c").write_text("".join(texts.values()))
-    command = ["cmake", f"-DCMAKE_CURRENT_SOURCE_DIR={tmp_path}", "-P", ORDER]
+    command = ["cmake", f"-DCMAKE_CURRENT_SOURCE_DIR={root}", "-P", ORDER]
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
     changed = (kernels / "quants.c").read_bytes()
     assert changed.count(b"acc = slipstream_add(") == 3
@@ -206,6 +208,7 @@ def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
     multiplied = (products / "sgemm.cpp").read_text()
     assert OWN_KERNELS.read_text() in multiplied
     assert "return m % 4 == 0 && one_row(m);" in multiplied
+    assert "slipstream_written + 1" in (states / "delta-net-base.cpp").read_text()
     (kernels / "quants.c").write_text(texts["helper"])
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
     assert (kernels / "quants.c").read_text() == texts["helper"]
