@@ -100,7 +100,7 @@ def chosen(
     drafts: Sequence[Draft], has: Callable[[Draft], bool], engine: str
 ) -> tuple[Draft | None, list[str]]:
     """The first draft that an engine ``has``, and notes on it and on those that it lacks."""
-    notes = []
+    notes: list[str] = []
     for draft in drafts:
         if has(draft):
             return draft, [*notes, f"drafts: {draft.kind}, {draft.origin}"]
