@@ -147,7 +147,7 @@ set(narrow_after [=[
 
 # llama.cpp's own src/models/delta-net-base.cpp: a pass writes the convolution's inputs behind each of the
 # last 17 rows, of a plain pass sixteen times the old ones, to which nothing goes back. Each layer takes
-# so many small copies: a tenth of a pass of a model with 110 M weights.
+# so many small copies. Going back 16 rows cost 14 to 19 % of a pass of 110 M weights, and 4 to 6 without.
 set(planes_before [=[
         for (int64_t t = 1; t <= K; ++t) {
 ]=])

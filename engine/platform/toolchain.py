@@ -27,6 +27,9 @@ What it does, 5: one row with weights of F32, F16 and BF16 is added up in the or
 rows are. Such weights are in files of 16 bits, and in 4-bit ones as routers of experts and RWKV's small
 maps. Gain: those files are drafted for, where ``exact`` left them to plain decoding.
 
+What it does, 6: layers with a gated delta rule (Qwen 3.5 and later) keep the states behind the rows of a
+pass, and no copies of older ones. Gain: a tenth of a plain pass of a small model.
+
 Delete when: llama.cpp sets these flags itself, its kernels round a row alike in every pass, and no
 row of these types costs more than a fifth of a pass.
 

@@ -201,7 +201,7 @@ def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
     (states / "delta-net-base.cpp").write_text(texts.pop("planes"))
     (kernels / "quants.c").write_text("".join(texts.values()))
     command = ["cmake", f"-DCMAKE_CURRENT_SOURCE_DIR={root}", "-P", ORDER]
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    subprocess.run(command, check=True, capture_output=True, cwd=root)
     changed = (kernels / "quants.c").read_bytes()
     assert changed.count(b"acc = slipstream_add(") == 3
     assert not rounds_apart(KERNEL + changed)
@@ -210,5 +210,5 @@ def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
     assert "return m % 4 == 0 && one_row(m);" in multiplied
     assert "slipstream_written + 1" in (states / "delta-net-base.cpp").read_text()
     (kernels / "quants.c").write_text(texts["helper"])
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    subprocess.run(command, check=True, capture_output=True, cwd=root)
     assert (kernels / "quants.c").read_text() == texts["helper"]
