@@ -187,6 +187,11 @@ class Target(ABC):
         """Rows of the longest pass that fits into memory."""
         return UNLIMITED if self.source is None else self.source.widest
 
+    def running_state(self, slot: int) -> bytes:
+        """What passes left in a slot that the logits of its next row may not show; most leave nothing."""
+        del slot
+        return b""
+
     def limit_rows(self, rows: int) -> None:  # noqa: B027 - see ``limits_rows``
         """Score in passes of at most so many rows."""
 

@@ -153,6 +153,16 @@ class RecurrentTarget(GgufTarget):
         held.committed += held.pending[: len(path)]
         held.pending.clear()
 
+    @override
+    def running_state(self, slot: int) -> bytes:
+        """Of the committed tokens."""
+        self._settle(slot)
+        held = self._slots[slot]
+        if held.sequence is None or not self.llama.shape.state:
+            return b""
+        saved = self.llama.cache.save(held.sequence, held.run, whole=False)
+        return saved.data.tobytes() if saved else b""
+
     # slots
 
     @override

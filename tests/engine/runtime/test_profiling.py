@@ -110,6 +110,9 @@ class Clocked:
     def crop(self, slot: int, length: int) -> None:
         """Nothing is kept."""
 
+    def running_state(self, slot: int) -> bytes:
+        return b""
+
 
 @pytest.fixture
 def profiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Clocked], PassCost]:
