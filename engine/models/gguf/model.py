@@ -27,6 +27,7 @@ class LlamaModel:
         self.layers = api.llama_model_n_layer(self.handle)
         self.parameters = api.llama_model_n_params(self.handle)
         self.trained = api.llama_model_n_ctx_train(self.handle)  # tokens of the longest context
+        self.window = api.llama_model_n_swa(self.handle)  # tokens; 0: every layer sees all
         self.keeps_state = api.llama_model_is_recurrent(self.handle) or api.llama_model_is_hybrid(
             self.handle
         )
