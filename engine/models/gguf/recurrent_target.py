@@ -41,6 +41,7 @@ ALONE = (
 class RecurrentTarget(Target):
     """A target over one GGUF file with running states."""
 
+    context_of: type[RecurrentContext] = RecurrentContext
     offers = frozenset()
     can_share = True
     limits_rows = True
@@ -54,7 +55,7 @@ class RecurrentTarget(Target):
                 f"ask for at most {MOST_OUTPUTS}"
             )
         self.max_slots = spec.slots + spec.warm
-        self.llama = RecurrentContext(spec, spec.slots, model)
+        self.llama = self.context_of(spec, spec.slots, model)
         self.context, self.vocab = self.llama.context, self.llama.vocab
         self.layers, self.parameters = self.llama.layers, self.llama.parameters
         self.shared_rows = self.llama.sequences * self.context
@@ -295,7 +296,7 @@ class RecurrentTarget(Target):
         length = len(held.committed)
         near = held.surplus <= held.reach
         if length and near and self.llama.cache.take_back(held.sequence, length):
-            held.run, held.reach = length, 0
+            held.run, held.reach = length, self.llama.reach(held.sequence, length, 1)
         else:
             self._go_back(held, length)
 
