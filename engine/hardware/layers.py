@@ -15,7 +15,15 @@ def completed(shape: ModelShape) -> ModelShape:
         return shape
     layers = range(shape.layers)
     state = _NUMBER * _state(shape) * sum(_runs(shape, index) for index in layers)
-    return replace(shape, cached=sum(_cached(shape, index) for index in layers), state=state)
+    narrow = [_cached(shape, index) for index in layers if not _sees_all(shape, index)]
+    return replace(
+        shape,
+        cached=sum(_cached(shape, index) for index in layers),
+        window=shape.kinds.window,
+        narrow=sum(narrow) if shape.kinds.window else 0,
+        used=shape.kinds.used,
+        state=state,
+    )
 
 
 def layer_weights(shape: ModelShape, index: int) -> dict[str, int]:
@@ -26,6 +34,19 @@ def layer_weights(shape: ModelShape, index: int) -> dict[str, int]:
     own = shape.hidden * (2 * kinds.per_layer + bool(kinds.per_layer))
     biases = _biases(shape) if kinds.bias else 0
     return mixing | feeding | {"norms": 2 * shape.hidden, "own input": own, "biases": biases}
+
+
+def expert_share(shape: ModelShape, index: int) -> float:
+    """Of the weights of one layer, what its experts are."""
+    if shape.dense or index < (shape.kinds or _ALIKE).dense:
+        return 0.0
+    whole = sum(layer_weights(shape, index).values())
+    return 3 * shape.hidden * shape.feed_forward * shape.experts / whole
+
+
+def called_experts(experts: int, used: int, rows: int) -> float:
+    """Experts that some row of a pass goes through, if each row's are drawn anew."""
+    return experts * (1 - (1 - used / experts) ** rows)
 
 
 def own_embeddings(shape: ModelShape) -> int:

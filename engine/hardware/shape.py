@@ -51,6 +51,9 @@ class ModelShape:
     tied: bool = False  # the head is the embedding
     experts: int = 0
     cached: int | None = None  # numbers that a token leaves in all caches, where layers differ
+    window: int = 0  # tokens that some layers see; 0: all layers see all
+    narrow: int = 0  # of ``cached``, the numbers in the caches of those layers
+    used: int = 0  # experts that a token goes through; 0: not known
     state: int = 0  # bytes of a conversation's running state; 0: no layer keeps one
     rollback: int = 0  # rows behind which that state is kept, too
 

@@ -6,6 +6,7 @@ import pytest
 
 from engine.interfaces.target import Capability
 from engine.models.gguf.header import read_header
+from engine.models.gguf.library import llama_library
 from engine.models.gguf.target import load
 from engine.models.gguf.windowed_target import WindowedTarget
 from engine.models.gguf.windows import windows_of
@@ -187,3 +188,16 @@ def test_bytes_of_a_window_are_what_the_library_saves(file):
 def test_without_windows_in_the_file_the_full_cache_is_taken(tmp_path):
     file = windowed_gguf(tmp_path / "all.gguf", "qwen3moe")
     assert not isinstance(load(spec(file, windowed=True)), WindowedTarget)
+
+
+def test_experts_in_ram_answer_as_any(tmp_path):
+    """Where there is no GPU all are there; llama.cpp takes the names all the same."""
+    file = windowed_gguf(tmp_path / "experts.gguf", "gpt-oss")
+    words = []
+    with llama_library().listening(lambda _, text: words.append(text)):
+        found, usual = (load(spec(file, cpu_experts=n)) for n in (2, 0))
+    assert (
+        "".join(words).count("buffer type overridden") == 12
+    )  # three maps and biases of two layers
+    logits = [one.score([0], [chain(TEXT[:20])])[0].logits for one in (found, usual)]
+    assert near(*logits)
