@@ -19,7 +19,7 @@ class Piece(NamedTuple):
     """Bytes of some consecutive positions of a sequence, and how many these are."""
 
     data: NDArray[np.uint8]
-    count: int
+    positions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class SavedCells:
     @property
     def count(self) -> int:
         """Positions."""
-        return sum(piece.count for piece in self.pieces)
+        return sum(piece.positions for piece in self.pieces)
 
     def __len__(self) -> int:
         """Bytes."""
