@@ -340,7 +340,8 @@ def _draft_spec(spec: ModelSpec) -> ModelSpec:
     alone = replace(spec, folder=place, backend=spec.draft_backend, inflate=1)
     inexact = spec.draft_backend == "hf"  # only what verifies needs plain ones' bits, and no trees
     exact = None if inexact else spec.exact
-    return replace(alone, resident=None, weights="full", exact=exact)
+    whole = replace(alone, windowed=False, cpu_experts=0)
+    return replace(whole, resident=None, weights="full", exact=exact)
 
 
 def _undrafted(

@@ -367,6 +367,10 @@ class ModelSpec:
         None  # of a GGUF file's cache: f32, f16, bf16, q8_0, q4_0; None: see there
     )
     flash_attention: bool | None = None  # of a GGUF file; None: as the type of the cache needs it
+    cpu_experts: int = 0  # first layers of a GGUF file whose experts stay in RAM
+    windowed: bool = (
+        False  # of a GGUF file: layers with sliding windows keep no more than these see
+    )
     exact: bool | None = (
         None  # drafted rows get plain decoding's bits; None: where that costs little
     )

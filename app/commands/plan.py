@@ -128,6 +128,8 @@ def _row(machine: str, found: Plan | Refusal) -> str:
         return f"| {machine} | {' | '.join(cells)} |"
     counts = [(found.placement.count(tier), tier) for tier in Tier]
     where = ", ".join(f"{count} on {tier}" for count, tier in counts if count)
+    if found.cpu_experts:
+        where += f", experts of {found.cpu_experts} on {Tier.RAM}"
     used = (gib(found.needed(tier)) for tier in (Tier.DEVICE, Tier.RAM))
     cells = [where, found.dtype, found.drafter, found.draft_model or "-", str(found.context), *used]
     return f"| {machine} | {' | '.join(cells)} |"

@@ -1,5 +1,6 @@
 """Where a model runs on this machine and in which number format: the plan, written into its spec."""
 
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -103,6 +104,8 @@ def planned(spec: ModelSpec, found: Plan) -> ModelSpec:
         slots=found.batch,
         resident=found.resident,
         gpu_layers=found.gpu_layers if gguf else 0,
+        cpu_experts=found.cpu_experts,
+        windowed=found.windowed,
     )
 
 
@@ -139,14 +142,18 @@ def forms(name: str, place: Path, backend: str) -> tuple[Footprint, ...]:
 
 def _gguf(name: str, place: Path) -> Footprint:
     from engine.models.gguf.header import read_parts
+    from engine.models.gguf.model import EXPERTS
     from engine.models.gguf.state_shape import number as numbered
     from engine.models.gguf.state_shape import state_shape
+    from engine.models.gguf.windows import windows_of
 
     parts = read_parts(place)
     head = parts[0]
     tensors = [(t.name, prod(t.shape), t.bytes) for part in parts for t in part.tensors]
 
     number, state = partial(numbered, head), state_shape(parts)
+    windows = windows_of(head) if find_spec("llama_cpp") and state is None else None
+    numbers = windows.wide + windows.narrow if windows else None
     heads, hidden = number("attention.head_count"), number("embedding_length")
     vocab = next((n // max(1, hidden) for t, n, _ in tensors if t == "token_embd.weight"), 0)
     shape = ModelShape(
@@ -159,13 +166,19 @@ def _gguf(name: str, place: Path) -> Footprint:
         vocab=vocab,
         context=number("context_length"),
         experts=number("expert_count"),
-        cached=state.cached if state else None,
+        cached=state.cached if state else numbers,
+        window=windows.tokens if windows else 0,
+        narrow=windows.narrow if windows else 0,
+        used=number("expert_used_count"),
         state=state.state if state else 0,
         layer_state=state.layer if state else 0,
         mixed=state.mixed if state else 0,
         rollback=state.rollback if state else 0,
     )
-    return llama_footprint(name, shape, stored(tensors, shape.layers), "as in the file")
+    held = stored(tensors, shape.layers)
+    experts = stored((one for one in tensors if re.search(EXPERTS, one[0])), shape.layers)
+    sizes = [layer.bytes for layer in experts.layers]
+    return llama_footprint(name, shape, held, "as in the file", sizes)
 
 
 def weights_size(place: Path) -> int:

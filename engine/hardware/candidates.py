@@ -58,6 +58,7 @@ class FittedPlacement:
     choice: Placement
     tiers: tuple[Tier, ...]  # of each layer
     needs: tuple[Need, ...]
+    cpu_experts: int = 0  # first layers whose experts are in RAM
 
 
 def room_of(profile: HardwareProfile, margin: int = MARGIN) -> Room:
@@ -74,7 +75,8 @@ def placements(
 ) -> Iterator[Placement]:
     """Every placement that this machine could try: shorter contexts before the draft model goes.
 
-    It goes before the context is shorter than what is useful, but not where layers are streamed.
+    Layers with windows keep the whole text, for drafted trees, unless that costs conversations or their length.
+    The draft model goes before the context is shorter than what is useful, but not where layers are streamed.
     """
     for stage, form in _ways(profile, model, wishes):
         twin = _draft_of(stage, form, model.draft) if wishes.draft else None
@@ -83,7 +85,8 @@ def placements(
         useful = [context for context in contexts if context >= least]
         for draft in (twin, None) if twin else (None,):
             for context, batch in product(useful if draft else contexts, batches):
-                yield Placement(stage, form, draft, context, batch)
+                for one in (form, form.narrow) if form.narrow else (form,):
+                    yield Placement(stage, one, draft, context, batch)
 
 
 def tight_placements(
@@ -127,13 +130,14 @@ def fit(choice: Placement, room: Room) -> FittedPlacement | None:
     """The placement with as many layers as possible where passes run; None where it does not fit."""
     needs = _fixed(choice)
     left = {tier: free - _total(needs, tier) for tier, free in room.items()}
-    tiers = _place(choice, left)
+    experts = _cpu_experts(choice, left)
+    tiers = (choice.home,) * len(choice.form.layers) if experts else _place(choice, left)
     if tiers is None:
         return None
-    needs += _layers(choice, tiers)
+    needs += _layers(choice, tiers, experts)
     if any(_total(needs, tier) > free for tier, free in room.items()):
         return None
-    return FittedPlacement(choice, tiers, tuple(need for need in needs if need.bytes))
+    return FittedPlacement(choice, tiers, tuple(need for need in needs if need.bytes), experts)
 
 
 def forced(choice: Placement) -> FittedPlacement:
@@ -202,6 +206,7 @@ def _fixed(choice: Placement) -> list[Need]:
     needs = [
         Need(home, "embedding and head", form.edges(choice.context)),
         Need(home, "keys and values", cache),
+        Need(Tier.RAM, "checkpoints", form.aside * choice.batch),
         Need(home, "the widest pass", working),
         *_draft_needs(choice),
     ]
@@ -257,10 +262,29 @@ def _fitting(sizes: Sequence[int], free: int) -> int:
     return count
 
 
-def _layers(choice: Placement, tiers: tuple[Tier, ...]) -> list[Need]:
+def _cpu_experts(choice: Placement, left: Room) -> int:
+    """First layers whose experts go to RAM so that all else is on the GPU; 0: that cannot be, or need not.
+
+    A token reads few of the experts, and all the rest: so the rest gains most where memory is fast.
+    """
+    form, home = choice.form, choice.home
+    if choice.stage != Stage.SHARED or form.backend == TORCH or not any(form.experts):
+        return 0
+    lacking, taken = sum(form.layers) - left[home], 0
+    for count, size in enumerate(form.experts, start=1):
+        taken += size
+        if taken >= lacking:
+            return count if taken <= left[Tier.RAM] else 0
+    return 0
+
+
+def _layers(choice: Placement, tiers: tuple[Tier, ...], experts: int = 0) -> list[Need]:
     by_tier = dict.fromkeys(Tier, 0)
     for tier, size in zip(tiers, choice.form.layers, strict=True):
         by_tier[tier] += size
+    aside = sum(choice.form.experts[:experts])
+    by_tier[choice.home] -= aside
+    by_tier[Tier.RAM] += aside
     return [Need(tier, "layers", size) for tier, size in by_tier.items()]
 
 

@@ -6,9 +6,11 @@ llama.cpp takes one cache for all conversations, and buffers for a prompt chunk 
 are more; what it takes is in memory only as far as conversations have grown.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from engine.hardware.checkpoint_sizes import Stored
+from engine.hardware.layers import expert_share
 from engine.hardware.shape import ModelShape
 
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -22,6 +24,7 @@ _LLAMA_OUTPUTS = 128  # rows of logits that a pass has room for
 _LLAMA_CACHE = 2 * 2**30  # bytes; a longer cache is taken for one conversation alone
 _FIRST_ROWS = 512  # of a torch cache
 _LLAMA_CELLS = 256  # llama.cpp rounds its cache up to a multiple
+_LLAMA_BATCH = 256  # rows of the widest pass
 _CHECKPOINTS = 4  # of a running state: three that are kept, and one before a pass with a draft
 # of a layer besides its last form: as the file has it, its maps joined, freed but not given back
 _READ_FORMS = 3
@@ -73,6 +76,11 @@ class Footprint:
     dense: bool = True
     state: int = 0  # running state of a conversation, with the states that it may go back to
     passed: int = 0  # of them, what a pass computes of a layer before it is kept
+    experts: tuple[int, ...] = ()  # of ``layers``, what may lie in RAM where passes run on a GPU
+    called: tuple[int, int] = (0, 0)  # experts of a layer, and those that a token goes through
+    window: int = 0  # tokens that layers with windows keep; 0: all, or there are none
+    aside: int = 0  # bytes of RAM of a conversation's checkpoints
+    narrow: "Footprint | None" = None  # the same where such layers keep no more than they see
 
     @property
     def weights(self) -> int:
@@ -163,8 +171,17 @@ def _loading(layer: int) -> int:
     return _READ_FORMS * layer + _KEPT_FORMS * min(layer, _KEPT_BYTES)
 
 
-def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -> Footprint:
-    """For llama.cpp, whose weights stay as the file has them; keys and values are float16."""
+def llama_footprint(
+    name: str,
+    shape: ModelShape,
+    weights: Stored,
+    dtype: str,
+    experts: Sequence[int] | None = None,
+) -> Footprint:
+    """For llama.cpp, whose weights stay as the file has them; keys and values are float16.
+
+    ``experts`` are the bytes of each layer's, where they are known better than by the shape.
+    """
     passing = Passing(
         prompt=_LLAMA_CHUNK if shape.state else _LLAMA_PROMPT,
         row=4 * (max(3 * shape.feed_forward, shape.mixed) + 4 * shape.hidden),
@@ -173,7 +190,7 @@ def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -
         scored=4 * shape.vocab,  # copied; a tree of half as many nodes has probabilities, too
         outputs=_LLAMA_OUTPUTS,
     )
-    return Footprint(
+    full = Footprint(
         name=name,
         backend=LLAMA_CPP,
         dtype=dtype,
@@ -187,4 +204,25 @@ def llama_footprint(name: str, shape: ModelShape, weights: Stored, dtype: str) -
         dense=shape.dense,
         state=(1 + shape.rollback + _CHECKPOINTS) * shape.state,
         passed=(1 + shape.rollback) * shape.layer_state,
+        experts=tuple(experts) if experts is not None else _experts(shape, weights),
+        called=(shape.experts, shape.used),
+    )
+    return replace(full, narrow=_narrow(full, shape)) if shape.narrow else full
+
+
+def _experts(shape: ModelShape, weights: Stored) -> tuple[int, ...]:
+    sizes = enumerate(weights.layers)
+    return tuple(int(expert_share(shape, index) * layer.bytes) for index, layer in sizes)
+
+
+def _narrow(full: Footprint, shape: ModelShape) -> Footprint:
+    """Cells for the whole text, and others for a window and a pass, of each conversation."""
+    row = 2 * shape.narrow
+    cells = -(-(shape.window + _LLAMA_BATCH) // _LLAMA_CELLS) * _LLAMA_CELLS
+    return replace(
+        full,
+        kv_row=full.kv_row - row,
+        state=cells * row,
+        window=shape.window,
+        aside=_CHECKPOINTS * shape.window * row,
     )

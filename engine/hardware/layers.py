@@ -15,9 +15,13 @@ def completed(shape: ModelShape) -> ModelShape:
         return shape
     layers = range(shape.layers)
     one, kinds = _NUMBER * _state(shape), shape.kinds
+    narrow = [_cached(shape, index) for index in layers if not _sees_all(shape, index)]
     return replace(
         shape,
         cached=sum(_cached(shape, index) for index in layers),
+        window=kinds.window,
+        narrow=sum(narrow) if kinds.window else 0,
+        used=kinds.used,
         state=one * sum(_runs(shape, index) for index in layers),
         layer_state=_NUMBER * kinds.sums * kinds.sum_dim**2,
         mixed=3 * _convolved(kinds) + 2 * kinds.sums * kinds.sum_dim,
@@ -32,6 +36,19 @@ def layer_weights(shape: ModelShape, index: int) -> dict[str, int]:
     own = shape.hidden * (2 * kinds.per_layer + bool(kinds.per_layer))
     biases = _biases(shape) if kinds.bias else 0
     return mixing | feeding | {"norms": 2 * shape.hidden, "own input": own, "biases": biases}
+
+
+def expert_share(shape: ModelShape, index: int) -> float:
+    """Of the weights of one layer, what its experts are."""
+    if shape.dense or index < (shape.kinds or _ALIKE).dense:
+        return 0.0
+    whole = sum(layer_weights(shape, index).values())
+    return 3 * shape.hidden * shape.feed_forward * shape.experts / whole
+
+
+def called_experts(experts: int, used: int, rows: int) -> float:
+    """Experts that some row of a pass goes through, if each row's are drawn anew."""
+    return experts * (1 - (1 - used / experts) ** rows)
 
 
 def own_embeddings(shape: ModelShape) -> int:

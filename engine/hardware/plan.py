@@ -81,6 +81,8 @@ class Plan:
     needs: tuple[Need, ...]
     room: tuple[tuple[Tier, int], ...]  # bytes free for the plan, margins taken off
     why: tuple[Reason, ...]
+    windowed: bool = False  # layers with sliding windows keep no more than these see
+    cpu_experts: int = 0  # first layers whose experts are in RAM, though the rest is on the GPU
 
     @property
     def gpu_layers(self) -> int:

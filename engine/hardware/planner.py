@@ -100,6 +100,8 @@ def _plan(case: Case) -> Plan:
         needs=found.needs,
         room=tuple(case.room.items()),
         why=reasons(case, drafter),
+        windowed=bool(choice.form.window),
+        cpu_experts=found.cpu_experts,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from engine.drafters import describe
 from engine.hardware.candidates import LONGEST, FittedPlacement, Placement, Room, lack
 from engine.hardware.footprint import LLAMA_CPP, TORCH
+from engine.hardware.layers import called_experts
 from engine.hardware.plan import Candidates, PlanConstraints, Reason, Stage, Tier
 from engine.hardware.profile import GIB
 
@@ -22,6 +23,7 @@ TITLES = {  # of a plan's fields, and of its tiers
     Tier.RAM: "RAM",
     Tier.DISK: "Disk",
 }
+ROWS = 8  # of a draft, for an example
 _PLACES = {Tier.DEVICE: "on the GPU", Tier.RAM: "in RAM", Tier.DISK: "on disk"}
 
 
@@ -106,6 +108,13 @@ def _device(case: Case) -> str:
 
 def _placement(case: Case) -> str:
     placement, sizes = case.found.tiers, case.choice.form.layers
+    if experts := case.found.cpu_experts:
+        aside = gib(sum(case.choice.form.experts[:experts]))
+        return (
+            f"All {len(placement)} layers are on the GPU but for the experts of the first {experts} ({aside}): "
+            f"these are in RAM and computed by the processor, as a token reads few of them; "
+            f"{_too_small(case)}."
+        )
     counts = {tier: placement.count(tier) for tier in Tier}
     if len(set(placement)) == 1 and Tier.DISK not in placement:
         tier, used = placement[0], _used(case, placement[0])
@@ -151,8 +160,21 @@ def _drafter(case: Case, drafter: str) -> str:
         no_draft_model=_no_draft(case),
     )
     if not case.choice.form.dense:
-        text += "; a tree would make its experts read more, so lengths follow the measured cost"
+        text += _experts_of_rows(case)
+    if case.choice.form.window:
+        text += "; layers that keep no more than their window take chains, never trees"
     return text[0].upper() + text[1:] + "."
+
+
+def _experts_of_rows(case: Case) -> str:
+    experts, used = case.choice.form.called
+    if not used:
+        return "; a tree would make its experts read more, so lengths follow the measured cost"
+    called = called_experts(experts, used, ROWS)
+    return (
+        f"; {ROWS} rows call about {called:.0f} of a layer's {experts} experts and one row {used}, "
+        "so lengths follow the measured cost"
+    )
 
 
 def _no_draft(case: Case) -> str:
@@ -179,7 +201,10 @@ def _context(case: Case) -> str:
     size = choice.form.cache(choice.context, 0, 1)
     state = choice.form.state
     running = f", {gib(state)} of it a running state and what it may go back to" if state else ""
+    if choice.form.window:
+        running = f", {gib(state)} of it in layers that keep no more than their window"
     each = f"{choice.context} tokens take {gib(size)} of keys and values{running}"
+    each += _windows(case)
     if short := _short(case):
         return f"{each}; {short}."
     if case.wishes.context and choice.context < case.wishes.context:
@@ -189,6 +214,25 @@ def _context(case: Case) -> str:
     if choice.context < case.longest:
         return f"{each}; a longer one would take the place of layers or of the draft model."
     return f"{each}; ask for more if a conversation needs it."
+
+
+def _windows(case: Case) -> str:
+    """What each of both kinds of cache costs, where layers have windows."""
+    choice, form = case.choice, case.choice.form
+    if form.narrow:
+        less = form.narrow.cache(choice.context, 0, 1)
+        return (
+            f"; windows of {form.narrow.window} tokens alone would take {gib(less)} and {gib(form.narrow.aside)} of "
+            "checkpoints, but no drafted trees"
+        )
+    if not form.window:
+        return ""
+    full = next(one for one in case.model.forms if one.narrow == form)
+    return (
+        f", with {gib(form.aside)} of checkpoints in RAM, where the full cache would take "
+        f"{gib(full.cache(choice.context, 0, 1))}; what goes back further than {form.window} tokens begins at a "
+        "checkpoint or is read again"
+    )
 
 
 def _short(case: Case) -> str:

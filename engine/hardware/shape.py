@@ -51,6 +51,9 @@ class ModelShape:
     tied: bool = False  # the head is the embedding
     experts: int = 0
     cached: int | None = None  # numbers that a token leaves in all caches, where layers differ
+    window: int = 0  # tokens that some layers see; 0: all layers see all
+    narrow: int = 0  # of ``cached``, the numbers in the caches of those layers
+    used: int = 0  # experts that a token goes through; 0: not known
     state: int = 0  # bytes of a conversation's running state; 0: no layer keeps one
     layer_state: int = 0  # of that, what one layer sums over all tokens
     mixed: int = 0  # numbers that a row of a pass takes in a layer that keeps one

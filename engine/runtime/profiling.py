@@ -9,7 +9,7 @@ from statistics import median
 
 from engine.interfaces.target import UNLIMITED, LayerSource, Target
 from engine.request import Calibration
-from engine.runtime.rounding import RowComparison
+from engine.runtime.rounding import RowComparison, varied
 from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
@@ -106,10 +106,10 @@ def measure(
 def _after_context(target: Target, slot: int, interrupted: Callable[[], bool]) -> float:
     """Seconds of a pass of one row after ``PROFILE_CONTEXT`` tokens."""
     try:
-        for _ in range(0, PROFILE_CONTEXT, PROFILE_CHUNK):
+        for start in range(0, PROFILE_CONTEXT, PROFILE_CHUNK):
             if interrupted():
                 raise _Interrupted
-            target.feed(slot, [0] * PROFILE_CHUNK)
+            target.feed(slot, varied(target, start, PROFILE_CHUNK))
         return median(timed(target, [chain([0])], slot) for _ in range(PROFILE_REPEATS))
     finally:
         target.crop(slot, 0)
@@ -194,7 +194,7 @@ def _round(
     for width in (*widths[:half], widths[0], *widths[half:], widths[0]):
         if interrupted():
             raise _Interrupted
-        times.append((width, timed(target, [chain([0] * width)], slot)))
+        times.append((width, timed(target, [chain(varied(target, 0, width))], slot)))
     single = median(seconds for width, seconds in times if width == widths[0])
     return dict(times) | {widths[0]: single}
 
@@ -261,7 +261,7 @@ def _profile_streamed(target: Target, source: LayerSource, cost: PassCost) -> No
         if late or rows > min(source.widest, target.context):
             break
         before = source.waited
-        seconds = timed(target, [chain([0] * rows)])
+        seconds = timed(target, [chain(varied(target, 0, rows))])
         passes.append(StreamedPass(rows, seconds, source.waited - before))
         if seconds > STEEP * passes[0].seconds:
             break

@@ -91,7 +91,12 @@ class RowComparison:
         return torch.as_tensor(scores.logits)
 
     def _tokens(self, first: int, count: int) -> list[int]:
-        return [at * STEP % self._target.vocab for at in range(first, first + count)]
+        return varied(self._target, first, count)
+
+
+def varied(target: Target, first: int, count: int) -> list[int]:
+    """Tokens from all over the vocabulary: equal ones would all go through the same experts."""
+    return [at * STEP % target.vocab for at in range(first, first + count)]
 
 
 def measured_margin(target: Target) -> float:

@@ -11,7 +11,7 @@ from engine.models.gguf.target import load
 from engine.platform.huge_pages import in_huge_pages
 from engine.request import ModelSpec
 from engine.runtime.profiling import exact_rows, timed
-from engine.runtime.rounding import RowComparison
+from engine.runtime.rounding import RowComparison, varied
 from engine.speculation.tree import chain
 
 MEASURED = tuple(name for name in FILE_TYPES if name != "f32")
@@ -53,9 +53,9 @@ def _loaded(file: Path, *, exact: bool) -> Target:
 
 def _column(targets: Mapping[str, Target], rows: int) -> dict[str, float]:
     """Seconds of a pass of so many rows by type: the median of what it took compared with ``USUAL``."""
-    tree = chain([0] * rows)
     rounds = [
-        {kind: timed(target, [tree]) for kind, target in targets.items()} for _ in range(ROUNDS + 1)
+        {kind: timed(one, [chain(varied(one, 0, rows))]) for kind, one in targets.items()}
+        for _ in range(ROUNDS + 1)
     ][1:]  # the first one builds graphs
     usual = median(found[USUAL] for found in rounds)
     return {

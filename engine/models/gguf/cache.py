@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +15,40 @@ PADDING = 256  # llama.cpp reads a cache in runs of this many cells
 OWN_SEQUENCES = 2  # of the cache's: one holds cells, one carries what is moved
 
 
-@dataclass(frozen=True, slots=True)
-class SavedCells:
-    """Bytes of the consecutive positions of a sequence."""
+class Piece(NamedTuple):
+    """Bytes of some consecutive positions of a sequence, and how many these are."""
 
     data: NDArray[np.uint8]
-    count: int
+    positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCells:
+    """Consecutive positions of a sequence, in pieces."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def count(self) -> int:
+        """Positions."""
+        return sum(piece.positions for piece in self.pieces)
 
     def __len__(self) -> int:
         """Bytes."""
-        return len(self.data)
+        return sum(len(piece.data) for piece in self.pieces)
 
 
 class LlamaCache:
     """Sequence operations; every sequence's cells stay in the order of its positions."""
 
-    def __init__(self, api: ModuleType, context: object, size: int, first_own: int) -> None:
-        """A cache of ``size`` cells; sequences from ``first_own`` on are its own."""
+    def __init__(
+        self, api: ModuleType, context: object, size: int, first_own: int, window: int = 0
+    ) -> None:
+        """A cache of ``size`` cells; sequences from ``first_own`` on are its own.
+
+        Some layers see a ``window`` of so many tokens alone; 0: there are none.
+        """
+        self._window = window
         self._api, self._context = api, context
         self._memory = api.llama_get_memory(context)
         self._size, self._holder, self._mover = size, first_own, first_own + 1
@@ -70,15 +88,17 @@ class LlamaCache:
 
     def save(self, sequence: int) -> SavedCells:
         """The cells of a sequence; they stay as they are."""
-        return SavedCells(self._bytes(sequence), len(self.cells.of(sequence)))
+        return self._part(sequence, 0)
 
     def restore(self, sequence: int, saved: SavedCells) -> bool:
         """Replace a sequence's cells by saved ones; False where there is no room: it has none then."""
         self.remove(sequence)
-        if saved.count > self.room or not self._put(sequence, saved.data):
+        if saved.count > self.room:
             return False
-        self._note(sequence, saved.count)
-        return True
+        if self._append(sequence, 0, saved):
+            return True
+        self.remove(sequence)
+        return False
 
     def compact(self) -> None:
         """Move what sequences see together, in the same order; held cells are free then."""
@@ -90,7 +110,10 @@ class LlamaCache:
         self.cells.clear()
         for sequence, source, kept, part in parts:
             self.copy(source, sequence, 0, kept)
-            self._append(sequence, kept, part)
+            if not self._append(sequence, kept, part):
+                raise AssertionError(
+                    f"{part.count} cells found no room in a cache with {self.room}"
+                )
 
     def clear(self) -> None:
         """Empty every cell and overwrite its bytes."""
@@ -98,21 +121,30 @@ class LlamaCache:
         self.cells.clear()
 
     def _part(self, sequence: int, start: int) -> SavedCells:
-        """What a sequence sees from position ``start`` on."""
-        count = len(self.cells.of(sequence)) - start
-        self._see(sequence, self._mover, start, start + count)
-        data = self._bytes(self._mover)
-        self.drop(self._mover)
-        return SavedCells(data, count)
+        """What a sequence sees from position ``start`` on.
 
-    def _append(self, sequence: int, start: int, part: SavedCells) -> None:
-        if not part.count:
-            return
-        if not self._put(self._mover, part.data):
-            raise AssertionError(f"{part.count} cells found no room in a cache with {self.room}")
-        self._see(self._mover, sequence, start, start + part.count)
-        self.drop(self._mover)
-        self._note(sequence, part.count)
+        llama.cpp leaves out cells that no later token of the sequence sees in the layers with windows, though a
+        shorter conversation needs them: no piece is longer than a window.
+        """
+        stop, pieces = len(self.cells.of(sequence)), []
+        while start < stop:
+            end = min(stop, start + self._window - start % self._window) if self._window else stop
+            self._see(sequence, self._mover, start, end)
+            pieces.append(Piece(self._bytes(self._mover), end - start))
+            self.drop(self._mover)
+            start = end
+        return SavedCells(tuple(pieces))
+
+    def _append(self, sequence: int, start: int, part: SavedCells) -> bool:
+        """Whether all of it found cells, for positions from ``start`` on."""
+        for data, count in part.pieces:
+            if not self._put(self._mover, data):
+                return False
+            self._see(self._mover, sequence, start, start + count)
+            self.drop(self._mover)
+            self._note(sequence, count)
+            start += count
+        return True
 
     def _note(self, sequence: int, count: int) -> None:
         for _ in range(count):

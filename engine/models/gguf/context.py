@@ -207,7 +207,7 @@ class LlamaContext:
         return plain and spec.gpu_layers == 0 and stored <= MOST_SCORES
 
     def _new_cache(self) -> LlamaCache:
-        return LlamaCache(self._api, self._context, self.cells, self.sequences)
+        return LlamaCache(self._api, self._context, self.cells, self.sequences, self.model.window)
 
     def _parameters(self) -> Any:
         """llama.cpp's, with the size of the cache and the number of its sequences."""

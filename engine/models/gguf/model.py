@@ -8,6 +8,7 @@ from engine.errors import ModelUnusable
 from engine.models.gguf.library import Library, llama_library
 from engine.request import ModelSpec
 
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # in their tensors' names, as in llama.cpp
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggml's number
 
 
@@ -27,6 +28,7 @@ class LlamaModel:
         self.layers = api.llama_model_n_layer(self.handle)
         self.parameters = api.llama_model_n_params(self.handle)
         self.trained = api.llama_model_n_ctx_train(self.handle)  # tokens of the longest context
+        self.window = api.llama_model_n_swa(self.handle)  # tokens; 0: every layer sees all
         self.keeps_state = api.llama_model_is_recurrent(self.handle) or api.llama_model_is_hybrid(
             self.handle
         )
@@ -59,6 +61,24 @@ def _metadata(api: ModuleType, model: object, key: str) -> str:
     return text.value.decode(errors="replace")
 
 
+class _Override(ctypes.Structure):
+    """llama.cpp's: weights whose names match lie in this kind of memory."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("kind", ctypes.c_void_p))
+
+
+def _experts_in_ram(layers: int) -> ctypes.Array[_Override]:
+    """For the experts of the first ``layers``; an empty entry ends the list."""
+    if not layers:
+        return (_Override * 1)()
+    from llama_cpp._ggml import libggml  # its Python names none of the kinds of memory
+
+    libggml.ggml_backend_cpu_buffer_type.restype = ctypes.c_void_p
+    numbers = "|".join(map(str, range(layers)))
+    pattern = rf"blk\.({numbers}){EXPERTS}".encode()
+    return (_Override * 2)(_Override(pattern, libggml.ggml_backend_cpu_buffer_type()))
+
+
 def _load(library: Library, spec: ModelSpec) -> object:
     api = library.api
     if spec.kv_type not in (None, *KV_TYPES):
@@ -72,6 +92,8 @@ def _load(library: Library, spec: ModelSpec) -> object:
         )
     params = library.model_parameters()
     params.n_gpu_layers = spec.gpu_layers
+    overrides = _experts_in_ram(spec.cpu_experts)  # kept: C holds only the address
+    params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
     model = api.llama_model_load_from_file(os.fsencode(spec.folder), params)
     if not model:
         raise ModelUnusable(

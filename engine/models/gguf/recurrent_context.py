@@ -9,7 +9,7 @@ from engine.models.gguf.cache import PADDING
 from engine.models.gguf.context import CACHE_BYTES, KV_BYTES, MOST_OUTPUTS, LlamaContext
 from engine.models.gguf.header import read_parts
 from engine.models.gguf.model import LlamaModel
-from engine.models.gguf.recurrent_cache import RecurrentCache
+from engine.models.gguf.recurrent_cache import Checkpoint, RecurrentCache
 from engine.models.gguf.state_shape import StateShape, state_shape
 from engine.request import ModelSpec
 
@@ -22,7 +22,7 @@ class RecurrentContext(LlamaContext):
 
     def __init__(self, spec: ModelSpec, sequences: int, model: LlamaModel | None = None) -> None:
         """Load ``spec.folder``; raises ModelUnusable with llama.cpp's last words."""
-        self.shape = state_shape(read_parts(Path(spec.folder))) or StateShape(0, 0)
+        self.shape = self._shape(spec)
         super().__init__(spec, sequences, model)
         # rows that can be taken back after a pass of more; 0: this model's states cannot go back
         self.rollback = int(self._api.llama_n_rs_seq(self._context))
@@ -31,6 +31,19 @@ class RecurrentContext(LlamaContext):
     def longest(self) -> int:
         """Cells of one sequence."""
         return int(self.cells // self.sequences)
+
+    def reach(self, sequence: int, run: int, rows: int) -> int:
+        """How many of its ``run`` rows a sequence can take back after a pass of so many."""
+        del sequence, run
+        return min(rows - 1, self.rollback)
+
+    def make_room(self, sequence: int, run: int, rows: int) -> Checkpoint | None:
+        """Before a pass of so many rows of a sequence: a checkpoint, where one was made on the way."""
+        del sequence, run, rows
+        return None
+
+    def _shape(self, spec: ModelSpec) -> StateShape:
+        return state_shape(read_parts(Path(spec.folder))) or StateShape(0, 0)
 
     @override
     def _token_bytes(self, kv_type: str) -> int:

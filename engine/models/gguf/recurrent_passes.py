@@ -51,8 +51,10 @@ class RecurrentPasses:
         """Logits [1, V] of a plain pass's row, which the next one overwrites; planning takes too long."""
         held = self._slots[slot]
         assert held.sequence is not None
+        self._make_room(held, 1)
         row = self._llama.decode_one(token, held.run, held.sequence)
-        held.run, held.reach = held.run + 1, 0
+        held.run += 1
+        held.reach = self._llama.reach(held.sequence, held.run, 1)
         return row
 
     def run(self, parts: Sequence[Part], aborted: Aborted | None = None) -> list[Array]:
@@ -106,10 +108,18 @@ class RecurrentPasses:
         decode = self._llama.decode
         if aborted is not None:
             decode = partial(self._llama.read, aborted=aborted)
-        logits = decode(rows)
         each = len(rows) // len(slots)
-        for slot in slots:
-            held = self._slots[slot]
+        running = [self._slots[slot] for slot in slots]
+        for held in running:
+            self._make_room(held, each)
+        logits = decode(rows)
+        for held in running:
+            assert held.sequence is not None
             held.run += each
-            held.reach = min(each - 1, self._llama.rollback)
+            held.reach = self._llama.reach(held.sequence, held.run, each)
         return logits
+
+    def _make_room(self, held: Conversation, rows: int) -> None:
+        assert held.sequence is not None
+        if made := self._llama.make_room(held.sequence, held.run, rows):
+            held.keep(made)

@@ -42,6 +42,7 @@ ALONE = (
 class RecurrentTarget(GgufTarget):
     """A target over one GGUF file with running states."""
 
+    context_of: type[RecurrentContext] = RecurrentContext
     offers = frozenset()
     most_slots = MOST_OUTPUTS
     llama: RecurrentContext
@@ -50,7 +51,7 @@ class RecurrentTarget(GgufTarget):
         """Load the file; raises ModelUnusable."""
         self._check(spec)
         self.max_slots = spec.slots + spec.warm
-        self.llama = RecurrentContext(spec, spec.slots, model)
+        self.llama = self.context_of(spec, spec.slots, model)
         self._take_over(self.llama)
         self.shared_rows = self.llama.sequences * self.context
         self.swap_fixed = (1 + CHECKPOINTS) * self.llama.shape.state
@@ -286,7 +287,7 @@ class RecurrentTarget(GgufTarget):
         length = len(held.committed)
         near = held.surplus <= held.reach
         if length and near and self.llama.cache.take_back(held.sequence, length):
-            held.run, held.reach = length, 0
+            held.run, held.reach = length, self.llama.reach(held.sequence, length, 1)
         else:
             self._go_back(held, length)
 

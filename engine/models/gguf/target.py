@@ -30,6 +30,7 @@ from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaC
 from engine.models.gguf.model import LlamaModel
 from engine.models.gguf.recurrent_target import RecurrentTarget
 from engine.models.gguf.slot import GgufTarget, Slot
+from engine.models.gguf.windowed_target import WindowedTarget
 from engine.platform.threads import one_torch_thread
 from engine.request import ModelSpec
 from engine.speculation.common_prefix import common_prefix
@@ -341,4 +342,6 @@ def load(spec: ModelSpec) -> LlamaCppTarget | RecurrentTarget:
     model = LlamaModel(spec)
     if model.keeps_state:
         return RecurrentTarget(spec, model)
+    if spec.windowed and model.window:
+        return WindowedTarget(spec, model)
     return LlamaCppTarget(spec, model=model)

@@ -120,7 +120,8 @@ def test_experts_on_two_memories_take_no_trees(gpu: int, ram: int, wishes: PlanC
     """No memory of the law above was between too little and enough, so this was never asked."""
     found = plan(imagined(gpu, ram), candidates("qwen3-30b-a3b-q4"), wishes)
     assert isinstance(found, Plan)
-    assert set(found.placement) == {Tier.DEVICE, Tier.RAM}
+    assert found.stage is Stage.SHARED
+    assert found.cpu_experts or set(found.placement) == {Tier.DEVICE, Tier.RAM}
     assert (found.drafter, found.draft_model) == ("lookup", None)
 
 

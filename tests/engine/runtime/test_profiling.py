@@ -264,3 +264,21 @@ def test_a_large_draft_model_reads_once(monkeypatch: pytest.MonkeyPatch) -> None
     draft = Read(READ_SECONDS, 4096, monkeypatch)
     assert read_seconds(cast("Target", draft)) == pytest.approx(1.5 * READ_SECONDS)
     assert len(draft.fed) == 1
+
+
+class OfExperts(Clocked):
+    """Each token goes through one of 128 experts, and a pass takes as long as those that it reads."""
+
+    vocab = 32000
+
+    def score(self, slots: Sequence[int], trees: Sequence[DraftTree]) -> list[Scores]:
+        self.now += 0.001 * (len({token * 37 % 128 for token in trees[0].tokens}) - len(trees[0]))
+        return super().score(slots, trees)
+
+
+def test_the_rows_of_a_model_of_experts_are_priced_as_text_that_calls_many(
+    profiled: Callable[[Clocked], PassCost],
+) -> None:
+    """Equal tokens would all call the same ones, and drafts would look as if they cost nothing."""
+    cost = profiled(OfExperts(lambda rows, _: 0.001 * rows))
+    assert cost.seconds(8) == pytest.approx(8 * cost.seconds(1), rel=0.2)

@@ -1,0 +1,122 @@
+"""Plans of models with sliding windows and with experts: what lies where, what it costs, and the sentences."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.placement.plans import forms, planned
+from engine.hardware.footprint import Footprint, llama_footprint
+from engine.hardware.layers import called_experts, completed
+from engine.hardware.plan import Candidates, Plan, PlanConstraints, Stage, Tier
+from engine.hardware.planner import plan
+from engine.hardware.profile import GIB, imagined
+from engine.hardware.published import Q4, weights
+from engine.hardware.shape import LayerKinds, ModelShape
+from engine.models.gguf.library import llama_library
+from engine.models.gguf.target import load
+from engine.request import ModelSpec
+from tests.engine.models.gguf.windowed import WITH_WINDOWS, windowed_gguf
+
+GEMMA_12B = ModelShape(
+    3840, 48, 16, 8, 256, 15360, 262208, 131072, tied=True,
+    kinds=LayerKinds(full=8, window=1024),
+)  # fmt: skip
+GPT_OSS = ModelShape(
+    2880, 24, 64, 8, 64, 2880, 201088, 131072, experts=32,
+    kinds=LayerKinds(full=12, window=128, used=4),
+)  # fmt: skip
+QWEN_30B = ModelShape(
+    2048, 48, 32, 4, 128, 768, 151936, 262144, experts=128, kinds=LayerKinds(used=8)
+)
+SHAPES = {"gemma": GEMMA_12B, "gpt-oss": GPT_OSS, "qwen": QWEN_30B}
+
+
+def form(name: str) -> Footprint:
+    shape = completed(SHAPES[name])
+    return llama_footprint(name, shape, weights(shape, Q4), Q4)
+
+
+def found(name: str, gpu: int, ram: int, **wishes: int) -> Plan:
+    answer = plan(imagined(gpu, ram), Candidates(name, (form(name),)), PlanConstraints(**wishes))
+    assert isinstance(answer, Plan)
+    return answer
+
+
+def test_the_full_cache_is_taken_while_there_is_room() -> None:
+    whole = found("gemma", 0, 64 * GIB)
+    assert not whole.windowed
+    assert "windows of 1024 tokens alone would take" in whole.reason("context")
+    assert not planned(ModelSpec("g", "g.gguf"), whole).windowed
+
+
+def test_windows_alone_make_room_for_a_longer_conversation() -> None:
+    narrow = found("gemma", 0, 16 * GIB)
+    assert narrow.windowed
+    assert narrow.context == 32768
+    assert planned(ModelSpec("g", "g.gguf"), narrow).windowed
+    said = narrow.reason("context")
+    assert "of checkpoints in RAM" in said
+    assert "the full cache would take" in said
+    assert "read again" in said
+    assert "chains, never trees" in narrow.reason("drafter")
+    full = replace(form("gemma"), narrow=None)
+    without = plan(imagined(0, 16 * GIB), Candidates("gemma", (full,)))
+    assert isinstance(without, Plan)
+    assert without.context < narrow.context
+
+
+def test_experts_go_to_ram_and_all_else_to_the_gpu() -> None:
+    """As a token reads all of the attention and few of the experts."""
+    shared = found("qwen", 12 * GIB, 32 * GIB)
+    assert shared.stage is Stage.SHARED
+    assert shared.gpu_layers == 48
+    assert 0 < shared.cpu_experts < 48
+    assert f"the experts of the first {shared.cpu_experts}" in shared.reason("placement")
+    spec = planned(ModelSpec("q", "q.gguf"), shared)
+    assert (spec.gpu_layers, spec.cpu_experts) == (48, shared.cpu_experts)
+    assert "8 rows call about 52 of a layer's 128 experts and one row 8" in shared.reason("drafter")
+
+
+def test_a_model_of_experts_that_fits_lies_on_the_gpu() -> None:
+    whole = found("gpt-oss", 24 * GIB, 32 * GIB)
+    assert (whole.stage, whole.cpu_experts) == (Stage.DEVICE, 0)
+
+
+@given(st.sampled_from(sorted(SHAPES)), st.integers(0, 64 * GIB), st.integers(4 * GIB, 128 * GIB))
+def test_a_plan_never_takes_more_than_there_is(name: str, gpu: int, ram: int) -> None:
+    answer = plan(imagined(gpu, ram), Candidates(name, (form(name),)))
+    if isinstance(answer, Plan):
+        assert all(answer.needed(tier) <= free for tier, free in answer.room)
+        held = sum(need.bytes for need in answer.needs if need.what == "layers")
+        assert held == sum(form(name).layers)
+        if answer.cpu_experts:
+            least = sum(form(name).experts[: answer.cpu_experts])
+            assert answer.needed(Tier.RAM) >= least
+
+
+def test_rows_call_more_experts_the_more_they_are() -> None:
+    assert called_experts(256, 8, 1) == pytest.approx(8)
+    assert called_experts(256, 8, 8) / 8 == pytest.approx(7.2, abs=0.05)
+    assert called_experts(32, 4, 1000) == pytest.approx(32)
+
+
+@pytest.mark.parametrize("kind", WITH_WINDOWS)
+@pytest.mark.parametrize("windowed", [False, True])
+def test_the_cache_is_as_large_as_planned(tmp_path, kind: str, windowed: bool) -> None:
+    file = windowed_gguf(tmp_path / "model.gguf", kind, context=8192)
+    [known] = forms("model", file, "llama_cpp")
+    planned_form = known.narrow if windowed else known
+    assert planned_form is not None
+    words: list[str] = []
+    spec = ModelSpec(
+        "model", str(file), backend="llama_cpp", slots=2, context=4096, windowed=windowed,
+        kv_type="f16", flash_attention=True, threads=1, exact=False,
+    )  # fmt: skip
+    with llama_library().listening(lambda _, text: words.append(text)):
+        load(spec)
+    sizes = re.findall(r"KV buffer size = +([\d.]+) MiB", "".join(words))
+    taken = sum(map(float, sizes)) * 2**20
+    assert taken == pytest.approx(planned_form.cache(4096, 0, 2), rel=0.05)
