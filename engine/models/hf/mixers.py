@@ -2,11 +2,13 @@
 
 The library reads several rows in one form, which shows the last state alone, and one row in another,
 which rounds otherwise. Behind a prefix a row with a draft is therefore run like one without: alone.
+Only linear maps, which see no other row, take all rows at once.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from inspect import Signature, signature
+from dataclasses import dataclass, field
+from inspect import BoundArguments, Signature, signature
 from typing import Any, NamedTuple
 
 import torch
@@ -67,13 +69,15 @@ def mixers_of(module: Any, config: Any, cache_name: str) -> list[Any]:
 @contextmanager
 def _watching(module: nn.Module, inside: list[nn.Module]) -> Iterator[None]:
     """Keep ``inside`` the parts with a number of a layer that run."""
+
+    def left(*_: object) -> None:
+        inside.pop()
+
     handles = []
     for part in module.modules():
         if hasattr(part, "layer_idx"):
             handles.append(part.register_forward_pre_hook(lambda one, _: inside.append(one)))
-            handles.append(
-                part.register_forward_hook(lambda *_: inside.pop() and None, always_call=True)
-            )
+            handles.append(part.register_forward_hook(left, always_call=True))
     try:
         yield
     finally:
@@ -83,18 +87,23 @@ def _watching(module: nn.Module, inside: list[nn.Module]) -> Iterator[None]:
 
 def run_by_rows(mixer: Any) -> None:
     """Let a part run as the cache asks: at once, or row by row with the state after each."""
-    forward: Callable[..., Any] = mixer.forward
-    if isinstance(forward, _ByRows):
-        return
-    mixer.forward = _ByRows(forward, mixer.layer_idx)
+    if not isinstance(mixer.forward, _ByRows):
+        mixer.forward = _ByRows(mixer)
 
 
 class _ByRows:
-    """A part's forward."""
+    """A part's forward.
 
-    def __init__(self, forward: Callable[..., Any], number: int) -> None:
-        self._forward, self._number = forward, number
-        self._taken: Signature = signature(forward)
+    Its linear maps of its input, and the one that gives its result, take all rows at once: their
+    weights are most of what it reads.
+    """
+
+    def __init__(self, mixer: Any) -> None:
+        self._forward: Callable[..., Any] = mixer.forward
+        self._number: int = mixer.layer_idx
+        self._taken: Signature = signature(self._forward)
+        self._maps = [_RowMap(one) for one in mixer.modules() if type(one) is nn.Linear]
+        self._result: _RowMap | None = None  # known once it was seen
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         cache = next((v for v in (*args, *kwargs.values()) if isinstance(v, RunningCache)), None)
@@ -105,19 +114,91 @@ class _ByRows:
         call = self._taken.bind(*args, **kwargs)
         if MASK in call.arguments:
             call.arguments[MASK] = None
-        layer = cache.layers[self._number]
-        width = call.args[0].shape[1]
+        if cache.parents is None or call.args[0].shape[1] == 1:
+            return self._walk(call, cache, None)
+        walk = _Walk(call.args[0], self._result)
+        with self._mapped(walk):
+            return self._walk(call, cache, walk)
+
+    def _walk(self, call: BoundArguments, cache: RunningCache, walk: "_Walk | None") -> Any:
+        """All rows, with the state after each."""
+        layer, width = cache.layer(self._number), call.args[0].shape[1]
         found = []
         for row, parent, part in _parts(cache):
             layer.begin(parent)
-            found.append(
-                self._forward(
-                    *(_cut(value, part, width) for value in call.args),
-                    **{name: _cut(value, part, width) for name, value in call.kwargs.items()},
-                )
-            )
+            given = [_cut(value, part, width) for value in call.args]
+            if walk:
+                walk.row, walk.part = given[0], part
+            named = {name: _cut(value, part, width) for name, value in call.kwargs.items()}
+            found.append(self._forward(*given, **named))
             layer.end(row)
+        if walk and walk.later and self._result:
+            rows: Tensor = self._result.stored(_filled(torch.cat(walk.later, 1), width))
+            return rows
+        if walk and walk.last and walk.last[1] is found[-1] and found[-1].shape[:2] == (1, 1):
+            self._result = walk.last[0]
         return _filled(_joined(found), width)
+
+    @contextmanager
+    def _mapped(self, walk: "_Walk") -> Iterator[None]:
+        """The part's linear maps, with all rows of this pass."""
+        for one in self._maps:
+            one.begin(walk)
+        try:
+            yield
+        finally:
+            for one in self._maps:
+                one.end()
+
+
+@dataclass
+class _Walk:
+    """One pass of a part, row by row."""
+
+    rows: Tensor  # [1, n, C] its input
+    result: "_RowMap | None"  # the map whose result is the part's
+    row: Tensor | None = None  # the part's input just now
+    part: slice = field(default_factory=lambda: slice(0))
+    later: list[Tensor] = field(default_factory=list)  # inputs of that map
+    last: "tuple[_RowMap, Tensor] | None" = None  # the last other map that ran, and its result
+
+
+class _RowMap:
+    """A linear map of a part that runs row by row."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        self._linear = linear
+        self._own = linear.__dict__.get("forward")
+        self.stored: Callable[[Tensor], Tensor] = linear.forward
+        self._walk: _Walk | None = None
+        self._all: Tensor | None = None
+
+    def begin(self, walk: _Walk) -> None:
+        """Take the place of the map's own forward."""
+        self._walk, self._all = walk, None
+        self._linear.forward = self  # type: ignore[method-assign]
+
+    def end(self) -> None:
+        """Give the place back."""
+        self._walk = self._all = None
+        if self._own is None:
+            del self._linear.forward
+        else:
+            self._linear.forward = self._own  # type: ignore[method-assign]
+
+    def __call__(self, given: Tensor) -> Tensor:
+        walk = self._walk
+        assert walk is not None
+        if given is walk.row:
+            if self._all is None:
+                self._all = self.stored(walk.rows)
+            return self._all[:, walk.part]
+        if walk.result is self:
+            walk.later.append(given)
+            return given.new_empty((*given.shape[:-1], self._linear.out_features))
+        found = self.stored(given)
+        walk.last = self, found
+        return found
 
 
 def _parts(cache: RunningCache) -> Iterator[tuple[int, int, slice]]:

@@ -96,7 +96,7 @@ class StateLayer(LinearAttentionLayer):
         )
 
 
-class StateRowLayer(StateLayer, RowLayer):
+class StateRowLayer(StateLayer, RowLayer):  # type: ignore[misc,override,no-untyped-call]  # as the library mixes its own
     """A layer with a state, and with keys and values of every row."""
 
     is_compileable = False
@@ -155,6 +155,12 @@ class RunningCache(RowCache):
     def running(self) -> list[StateLayer]:
         """Layers that keep a state."""
         return [layer for layer in self.layers if isinstance(layer, StateLayer)]
+
+    def layer(self, number: int) -> StateLayer:
+        """One that keeps a state."""
+        found = self.layers[number]
+        assert isinstance(found, StateLayer)
+        return found
 
     def states_after(self, row: int) -> tuple[State, ...] | None:
         """After an uncommitted row; None where it was not kept."""

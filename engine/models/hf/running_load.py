@@ -84,7 +84,7 @@ class _Trial:
 
         Some families begin anew; where states fade fast that hardly shows in the logits.
         """
-        found = []
+        found, recurs = [], False
         for moved in (0.0, 1.0):
             target = self._target()
             target.feed(0, self._ids[:3])

@@ -205,6 +205,12 @@ class ExactRunningTarget(ExactHfTarget, RunningTarget):
             row.end_reading(next((one for one in known if one.length == whole), None))
 
     @override
+    def _fresh(self) -> RunningRows:
+        held = super()._fresh()
+        assert isinstance(held, RunningRows)
+        return held
+
+    @override
     def _will_run(self, row: HeldRows, at: int, count: int) -> None:
         first = at - len(row.committed)
         self._expect(row, first, range(first - 1, first - 1 + count))
