@@ -176,15 +176,15 @@ class _RowMap:
     def begin(self, walk: _Walk) -> None:
         """Take the place of the map's own forward."""
         self._walk, self._all = walk, None
-        self._linear.forward = self  # type: ignore[method-assign]
+        self._linear.__dict__["forward"] = self
 
     def end(self) -> None:
         """Give the place back."""
         self._walk = self._all = None
         if self._own is None:
-            del self._linear.forward
+            del self._linear.__dict__["forward"]
         else:
-            self._linear.forward = self._own  # type: ignore[method-assign]
+            self._linear.__dict__["forward"] = self._own
 
     def __call__(self, given: Tensor) -> Tensor:
         walk = self._walk
