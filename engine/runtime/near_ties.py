@@ -73,7 +73,7 @@ class OneRow:
         accepted = [tree.tokens[node] for node in outcome.verdict.path[1:]]
         ids = [*running.ids, *accepted]
         self.target.crop(running.slot, running.plain_rows)
-        for token in ids[running.plain_rows : -1]:
+        for token in ids[self.target.length(running.slot) : -1]:  # a state may go back further
             self._scored(running.slot, token)
             self.target.commit(running.slot, (0,))
             if unwanted():

@@ -76,6 +76,8 @@ class RowCache(DynamicCache):
     attention of every family passes its keys through here.
     """
 
+    sees_rows = True  # whether some layer attends to earlier rows
+
     def __init__(self) -> None:
         super().__init__()
         self.layer_class_to_replicate = RowLayer

@@ -84,10 +84,14 @@ class ExactHfTarget(CroppedHfTarget):
             part, at = list(tokens[start : start + rows]), begin + start
             place = Block(at, len(part), rows, at + rows + -(at + rows) % SAME_KEYS)
             filled = [*part, *[part[-1]] * (rows - len(part))]
+            self._will_run(row, at, len(part))
             ran = self.model.run(filled, row.cache, place, last=last, hidden=False)
             row.cache.cut(at + len(part))
             logits.append(ran.logits[: len(part)])
         return logits
+
+    def _will_run(self, row: HeldRows, at: int, count: int) -> None:
+        """The next pass has ``count`` rows, from row ``at`` of the slot on."""
 
 
 def exact_target(model: CausalModel, context: int, abilities: Abilities) -> ExactHfTarget | None:

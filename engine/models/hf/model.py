@@ -42,6 +42,8 @@ PICK_NAME = "logits_to_keep"  # of how many last rows forward gives logits
 PLACE_NAME = "position_ids"  # of the rows; without them some families count every pass from 0
 CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """Largest difference of logits that is rounding, over their largest; a wrong mask gives far more."""
+# Kinds of layers that keep a running state, or nothing: no mask of ours is for them.
+RUNNING = frozenset({"linear_attention", "conv", "hybrid", "moe", "mlp"})
 TRIED = 9  # tokens of a pass that only shows what a model does
 SPARSE = ("window", "chunk", "local", "sparse")  # parts of names of fields that limit attention
 
@@ -139,7 +141,9 @@ class CausalModel:
             and name != EXPERT_STEP
             and any(part in name for part in SPARSE)
         }
-        return sorted(strange | (kinds - {"full_attention", "sliding_attention"}))
+        if kinds & RUNNING:  # of which several rows are read at once
+            strange = {name for name in strange if not name.endswith("chunk_size")}
+        return sorted(strange | (kinds - {"full_attention", "sliding_attention"} - RUNNING))
 
     def run(
         self,
@@ -160,10 +164,10 @@ class CausalModel:
             "use_cache": True,
             self.cache_name: cache,
         }
-        if not isinstance(place, int):
+        if not isinstance(place, int) and cache.sees_rows:
             positions = torch.from_numpy(place.positions(len(tokens)))[None].to(self.device)
             inputs |= {PLACE_NAME: positions, "attention_mask": self._masks(place)}
-        elif self.places:
+        elif isinstance(place, int) and self.places:
             inputs[PLACE_NAME] = torch.arange(place, place + len(tokens), device=self.device)[None]
         if self.picks:
             inputs[PICK_NAME] = last

@@ -34,6 +34,7 @@ class Abilities:
     chains: str = ""  # rows can be taken back
     trees: str = ""  # rows may hang anywhere
     chunks: bool = True  # several rows after a prefix in one pass
+    inexact: str = ""  # why drafted rows are not to be verified though they can be taken back
 
 
 @dataclass
@@ -66,8 +67,8 @@ class HfTarget(Target):
 
     @override
     def refuses(self, needs: frozenset[Capability]) -> str:
-        if self.abilities.chains:
-            return self.abilities.chains
+        if why := self.abilities.chains or self.abilities.inexact:
+            return why
         return self.abilities.trees if Capability.TREE in needs else ""
 
     @override
@@ -264,8 +265,7 @@ class CroppedHfTarget(HfTarget):
         try:
             super().feed(slot, tokens)
         except Aborted:
-            row.forget_pending()
-            row.cache.cut(len(row.committed))
+            self._take_back(row, 0)
         finally:
             row.cache.ends = bool
 

@@ -89,8 +89,10 @@ class TestFamiliesOfTransformers:
         assert drafted["drafter"] == "recycling"
 
     def test_one_that_nothing_drafts_for_says_why(self, ask, folder):
-        *_, said = ask(folder("mamba"))
-        assert "nothing drafts for mamba: the layers of this family (mamba) keep a running" in said
+        *_, said = ask(folder("minimax"))
+        assert (
+            "nothing drafts for minimax: the layers of this family (minimax) keep a running" in said
+        )
         assert ask(folder("gpt_neox"))[2] == ""
 
     def test_one_that_takes_no_trees_says_why(self, ask, folder):

@@ -95,18 +95,60 @@ CHAINS = {
         intermediate_size=64, max_position_embeddings=256,
     ),
 }  # fmt: skip
-RECURRENT = {
+MAMBA = {"mamba_n_heads": 6, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 8}
+DELTA = {
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16, "head_dim": 16, "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+}  # fmt: skip
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+SCAN = {"hidden_size": 48, "num_hidden_layers": 3, "vocab_size": 61, "state_size": 8}
+RECURRENT = {  # whose running states are kept row by row
     "bamba": transformers.BambaConfig(  # its forward counts every pass from 0 unless it gets positions
-        **SMALL, attn_layer_indices=[1], mamba_n_heads=6, mamba_d_head=16, mamba_d_state=16,
-        mamba_chunk_size=8,
+        **SMALL, **MAMBA, attn_layer_indices=[1]
     ),
     "falcon_h1": transformers.FalconH1Config(
         **SMALL, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1,
         mamba_d_state=16, mamba_chunk_size=8,
     ),
-    "mamba": transformers.MambaConfig(hidden_size=48, num_hidden_layers=3, vocab_size=61, state_size=8),
+    "jamba": transformers.JambaConfig(
+        **SMALL, num_experts=4, num_experts_per_tok=2, attn_layer_period=2, attn_layer_offset=1,
+        mamba_d_state=8,
+    ),
+    "lfm2": transformers.Lfm2Config(
+        **SMALL, layer_types=["conv", "full_attention"] * 2, block_auto_adjust_ff_dim=False
+    ),
+    "mamba": transformers.MambaConfig(**SCAN),
+    "mamba2": transformers.Mamba2Config(
+        **SCAN, num_heads=6, head_dim=16, n_groups=2, chunk_size=8, expand=2
+    ),
+    "qwen3_5_text": transformers.Qwen3_5TextConfig(**SMALL, **DELTA),
 }  # fmt: skip
-HF = TREES | CHAINS | RECURRENT
+HYBRIDS = RECURRENT | {  # more of them, for laws that take little time
+    "falcon_mamba": transformers.FalconMambaConfig(**SCAN),
+    "granitemoehybrid": transformers.GraniteMoeHybridConfig(
+        **SMALL, **MAMBA, layer_types=["linear_attention", "full_attention"] * 2,
+        num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=32,
+    ),
+    "nemotron_h": transformers.NemotronHConfig(
+        **{name: value for name, value in SMALL.items() if name != "num_hidden_layers"},
+        hybrid_override_pattern="M*-M", mamba_num_heads=6, mamba_head_dim=16, ssm_state_size=16,
+        n_groups=2, chunk_size=8, head_dim=16,
+    ),
+    "qwen3_next": transformers.Qwen3NextConfig(
+        **SMALL, **DELTA, **EXPERTS, shared_expert_intermediate_size=32
+    ),
+    "zamba2": transformers.Zamba2Config(
+        **SMALL, layer_types=["linear_attention", "hybrid"] * 2, mamba_d_state=8, mamba_headdim=16,
+        n_mamba_heads=6, mamba_ngroups=1, hybrid_layer_ids=[1, 3], chunk_size=8, num_mem_blocks=1,
+    ),
+}  # fmt: skip
+STUCK = {  # whose state is in a cache of its own kind
+    "minimax": transformers.MiniMaxConfig(
+        **SMALL, num_local_experts=4, num_experts_per_tok=2, head_dim=16, block_size=8,
+        layer_types=["linear_attention", "full_attention"] * 2,
+    ),
+}  # fmt: skip
+HF = TREES | CHAINS | RECURRENT | STUCK
 TOLERANCE = 1e-4
 IDS = torch.randint(3, 61, (100,), generator=torch.Generator().manual_seed(1)).tolist()
 TREE = DraftTree((IDS[20], 5, 10, 11, 20, 21), (-1, 0, 0, 1, 1, 2))

@@ -12,11 +12,12 @@ FIRST = 3  # the tokens before it begin and end texts
 class Paths:
     """The reference by definition: a node's logits are those of its path alone.
 
-    ``logits_of`` gives the logits [n, V] of a whole text.
+    ``logits_of`` gives the logits [n, V] of a whole text. ``runs``: whether the target keeps a running
+    state, which may go back further than asked.
     """
 
-    def __init__(self, logits_of):
-        self.logits_of, self.texts, self.trees = logits_of, {}, {}
+    def __init__(self, logits_of, *, runs=False):
+        self.logits_of, self.texts, self.trees, self.runs = logits_of, {}, {}, runs
 
     def tokens(self, slot):
         return self.texts.get(slot, [])
@@ -108,6 +109,7 @@ class _Both:
 
     def __init__(self, reference, target, chance):
         self.reference, self.target, self.chance = reference, target, chance
+        self.runs = getattr(reference, "runs", False)
         self.longest = min(60, target.context // 2)
 
     def read(self, slot):
@@ -119,8 +121,8 @@ class _Both:
         self.target.crop(slot, kept)
         self.target.swap_in(slot)
         if self.target.length(slot) != kept:
-            assert not self.target.can_share  # a running state cannot go back: it forgets all
-            assert self.target.length(slot) == 0
+            assert self.runs
+            assert self.target.length(slot) < kept
         self.reference.crop(slot, self.target.length(slot))
         fed = self.chance.choices(range(FIRST, self.target.vocab), k=many)
         for one in (self.reference, self.target) if fed else ():
@@ -163,8 +165,11 @@ class _Both:
 
     def _share(self, source, slot):
         length = self.chance.randrange(self.reference.length(source) + 1)
-        for one in (self.reference, self.target) if self.target.can_share else ():
-            one.share(source, slot, length)
+        if self.target.can_share:
+            self.target.share(source, slot, length)
+            shared = list(self.target.tokens(slot))
+            if not self.runs or shared != list(self.reference.tokens(slot)):
+                self.reference.share(source, slot, len(shared) if self.runs else length)
 
     def _agree(self, slot):
         assert list(self.target.tokens(slot)) == list(self.reference.tokens(slot))

@@ -23,8 +23,8 @@ from tests.engine.models.checkpoints import (
     CHAINS,
     HF,
     IDS,
-    RECURRENT,
     SMALL,
+    STUCK,
     TREES,
     edit_config,
     edit_weights,
@@ -73,7 +73,7 @@ def test_every_drafter_that_runs_emits_the_models_own_tokens(engine_of, family):
 def test_what_cannot_run_is_said_with_the_reason(engine_of, family):
     engine, _ = engine_of(family)
     refused = dict(engine.facts.refused)
-    if family in RECURRENT:
+    if family in STUCK:
         assert engine.facts.drafters == ("none",)
         assert set(refused) == set(DRAFTERS) - {"none", AUTO}
         assert all(f"({family}) keep a running state" in why for why in refused.values())
@@ -210,7 +210,7 @@ def test_trees_that_break_a_family_are_refused_and_the_family_is_not(loaded, mon
 
 def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path):
     folders = {}
-    for family in ("granite", "mamba"):
+    for family in ("granite", "minimax"):
         folders[family] = tmp_path / family
         saved(HF[family], folders[family])
         write_tokenizer(folders[family])
@@ -221,7 +221,9 @@ def test_a_draft_model_drafts_for_its_target_or_is_refused(tmp_path):
     ((ids, done),) = run_all(engine, [request])
     assert len(ids) == 8
     assert done.stats.accepted == done.stats.drafted > 0  # it drafts for itself
-    alone = build(spec(folders["granite"], draft_folder=str(folders["mamba"]), draft_backend="hf"))
+    alone = build(
+        spec(folders["granite"], draft_folder=str(folders["minimax"]), draft_backend="hf")
+    )
     assert "running state" in dict(alone.facts.refused)["chain"]
 
 
