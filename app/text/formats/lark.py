@@ -60,4 +60,4 @@ def either(one: Grammar, other: Grammar) -> Grammar:
     source = f"start: one | other\none: %lark {{\n{one.source}\n}}\nother: %lark {{\n{other.source}\n}}\n"
     if trouble := checker().trouble_with(source):
         raise InvalidRequest(f"the tools and the format cannot be held together: {trouble}")
-    return Grammar(source, one.freed + other.freed)
+    return Grammar(source, one.freed + other.freed, one.most_digits or other.most_digits)
