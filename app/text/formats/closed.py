@@ -24,9 +24,10 @@ def _schemas(value: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(value, Mapping):
         yield value
         for word, inner in value.items():
-            named = word in _NAMED and isinstance(inner, Mapping)
-            for one in inner.values() if named else (() if word in _VALUES else (inner,)):
-                yield from _schemas(one)
+            if word in _NAMED and isinstance(inner, Mapping):
+                yield from _schemas([*inner.values()])
+            elif word not in _VALUES:
+                yield from _schemas(inner)
     elif isinstance(value, list):
         for one in value:
             yield from _schemas(one)
