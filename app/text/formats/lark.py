@@ -32,13 +32,18 @@ def json_value(schema: Mapping[str, Any], *, any_option: bool = False) -> str:
     """JSON by a schema that llguidance can hold; ``any_option`` takes oneOf for anyOf.
 
     llguidance tells names apart as they are written: no name has an escape that it could do without, or
-    it would be an unlisted one. Where that needs more than one pattern, no text has such an escape.
+    it would be an unlisted one. Where one pattern cannot say that, no text has such an escape.
     """
     options = _OPTIONS | ({"coerce_one_of": True} if any_option else {})
-    if any(map(_tells_names, _schemas(schema))):
-        options |= {"json_allow_general_unicode_escapes": False, "json_allowed_escapes": _SHORT}
-    else:
-        schema = _with_plain_names(schema)
+    several = any(map(_tells_names, _schemas(schema)))
+    found = _value(_with_plain_names(schema), options)
+    if several or (found != _value(schema, options) and checker().trouble_with(_text(found))):
+        plain = {"json_allow_general_unicode_escapes": False, "json_allowed_escapes": _SHORT}
+        return _value(schema, options | plain)
+    return found
+
+
+def _value(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': options})}"
 
 
@@ -87,11 +92,15 @@ def _within(word: str, value: Any, change: Callable[[Mapping[str, Any]], Any]) -
 
 def json_text(schema: Mapping[str, Any], *, any_option: bool = False) -> str:
     """A grammar of one JSON text; some models' first tokens have a space, and some end with a line."""
+    return _text(json_value(schema, any_option=any_option))
+
+
+def _text(value: str) -> str:
     return (
         '%llguidance {"allow_initial_skip": true, "ignore_once": true}\n'
         f"%ignore /{SPACE}/\n"
         f'start: value "\\n"?\n'
-        f"value: {json_value(schema, any_option=any_option)}\n"
+        f"value: {value}\n"
     )
 
 
