@@ -48,10 +48,11 @@ def _value(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
 
 
 def _tells_names(schema: Mapping[str, Any]) -> bool:
-    """Whether names that are not listed are of several kinds, or listed ones need an escape."""
-    listed = schema.get("properties") or {}
+    """Whether unlisted names are of several kinds or asked for, or listed ones need an escape."""
+    listed, asked = schema.get("properties") or {}, schema.get("required") or ()
     others = listed and isinstance(schema.get("additionalProperties"), Mapping)
-    return bool(others or schema.get("patternProperties")) or any(map(_CONTROL.search, listed))
+    kinds = bool(others or schema.get("patternProperties")) or not {*listed}.issuperset(asked)
+    return kinds or any(map(_CONTROL.search, listed))
 
 
 def _with_plain_names(schema: Mapping[str, Any]) -> dict[str, Any]:

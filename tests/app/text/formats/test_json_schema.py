@@ -187,6 +187,21 @@ def halves(sign):
     return [0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)]
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"oneOf": [{"$ref": "#/$defs/it"}], "$defs": {"it": {"required": ["b"]}}},
+        {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"allOf": [{"required": ["b"]}]},
+        {"required": ["b"]},
+    ],
+)
+def test_unlisted_names_may_be_asked_for(others):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, **others}
+    assert has(schema_grammar(schema), '{"b": 1}')
+    assert not has(schema_grammar(schema), '{"\\u0061": "x", "b": 1}')
+
+
 def test_values_may_have_escapes_where_names_are_of_one_kind():
     schema = {"properties": {"a": {"type": "string"}}, "type": "object"}
     for text in (
