@@ -287,11 +287,15 @@ class LoadedModel:
             else text.detokenizer(prefix, prepared.opened)
         )
         use = chat.tool_use
-        calls = None if use is None else ToolCallParser(text.call_form, use.tools, chat.prefix)
+        calls = None if use is None else self._calls(use, chat.prefix)
         typed = use is not None or not (chat.continues or chat.prefix)
         stop = chat.stop if chat.continues else (*chat.stop, *text.stop_texts)
         parser = OutputParser(StopFilter(stop), calls, opened=prepared.opened, typed=typed)
         return AnswerReader(stream, parser, prepared.continued)
+
+    def _calls(self, use: ToolUse, prefix: str) -> ToolCallParser:
+        once = use.must_call or use.otherwise is not None  # then an answer has nothing else to say
+        return ToolCallParser(self.text.call_form, use.tools, prefix, once=once)
 
     def _prompts(self, chat: ChatRequest, prefix: str) -> Callable[[str], Prompt]:
         """Makes prompts for answers that start with a given text; ``prefix`` is the usual start.

@@ -16,6 +16,7 @@ from app.request import ChatRequest, Completion, Message, check_request
 from app.settings import Settings
 from app.terminal import piped, write, write_lines
 from app.text.decoding import decoded
+from app.text.formats.closed import without_others
 from app.text.formats.gbnf import gbnf_grammar
 from app.text.formats.json_schema import schema_grammar
 from engine.errors import InvalidRequest
@@ -131,7 +132,8 @@ async def _answer(options: AskOptions) -> Completion:
 def read_format(name: str) -> Grammar:
     """Any JSON object for ``json``, else the GBNF grammar (.gbnf) or JSON Schema in the file.
 
-    Raises InvalidRequest.
+    Objects whose schema lists properties and says nothing of others have no others: small models would
+    add some for ever. Raises InvalidRequest.
     """
     if name == ANY_JSON:
         return schema_grammar({"type": "object"})
@@ -141,7 +143,7 @@ def read_format(name: str) -> Grammar:
             raise InvalidRequest(f"{name} is no text; save it as UTF-8")
         if name.endswith(GBNF):
             return gbnf_grammar(text)
-        return schema_grammar(json.loads(text))
+        return schema_grammar(without_others(json.loads(text)))
     except OSError as error:
         raise InvalidRequest(
             f"{name} cannot be read: {error.strerror}; name a file with a JSON Schema or a grammar "

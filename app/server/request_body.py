@@ -33,6 +33,9 @@ _NO_CALL = (
     "tool_choice to auto"
 )
 _ONE_GRAMMAR = "an answer has one format; leave out the grammar, or response_format and json_schema"
+_OTHER_FORMAT = (
+    "this server does not know this name of a format; send response_format, or grammar (GBNF)"
+)
 _NO_CHOICE = "the server does not choose among answers; send n to get several"
 _TEXT_ONLY = "this endpoint reads and writes text only"
 
@@ -46,6 +49,10 @@ REFUSED: Refusals = {
     "function_call": (("none", "auto"), _OLD_TOOLS),
     "modalities": ((["text"],), _TEXT_ONLY),
     "audio": ((), _TEXT_ONLY),
+    **dict.fromkeys(
+        ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
+        ((), _OTHER_FORMAT),
+    ),
 }
 
 
@@ -199,6 +206,8 @@ class RequestBody(Strict):
         if not isinstance(body, dict):
             return body
         numbers = {name: _whole(value) for name, value in body.items()}
+        if numbers.get("max_tokens") is None and "n_predict" in numbers:  # llama-server's name
+            numbers["max_tokens"] = numbers["n_predict"]
         return without_foreign(numbers, cls.own_tools)
 
     @field_validator("drafter")

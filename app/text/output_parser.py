@@ -44,8 +44,8 @@ class OutputParser:
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop text has ended the answer."""
-        return self._stops.hit
+        """Whether a stop text, or a call that was there before, has ended the answer."""
+        return self._stops.hit or (self._calls is not None and self._calls.repeated)
 
     @property
     def stopped_by(self) -> str:

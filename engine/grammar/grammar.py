@@ -9,8 +9,8 @@ CONTROL_BYTE = b"\xff"  # before the text of a control token that grammars name:
 class Grammar:
     """A frozen value, safe to pickle; rules begin at ``start``.
 
-    ``freed`` names what was asked for and is not held, in words for the client. ``most_digits`` is
-    how many may follow each other where anything else may: a number has no other end.
+    ``freed`` names what was asked for and is not held, in words for the client. ``most_digits`` is how
+    many may follow each other outside of strings where anything else may: a number has no other end.
     """
 
     source: str

@@ -7,6 +7,7 @@ passes exactly where plain decoding could have sampled it, and drafters need not
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
@@ -23,6 +24,7 @@ from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits
 
 KEPT = 8  # compiled grammars; programs send the same few again and again
+_QUOTE, _BACKSLASH, _DIGITS = ord('"'), ord("\\"), frozenset(b"0123456789")
 _STUCK = "NoExtensionBias"  # how llguidance names a state that no token of the vocabulary leaves
 
 
@@ -52,6 +54,30 @@ class Compiled:
         return self.vocabulary.byte_matcher(self.grammar)
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How many digits a JSON text ends with; those within its strings do not count."""
+
+    digits: int = 0
+    quoted: bool = False
+    escaped: bool = False  # the next character belongs to a backslash
+
+    def after(self, word: bytes) -> "Run":
+        """With the bytes of one more token."""
+        if not self.quoted and word.isdigit():
+            return Run(self.digits + len(word))
+        digits, quoted, escaped = self.digits, self.quoted, self.escaped
+        for byte in word:
+            if escaped:
+                escaped = False
+            elif quoted:
+                escaped, quoted = byte == _BACKSLASH, byte != _QUOTE
+            else:
+                quoted = byte == _QUOTE
+                digits = digits + 1 if byte in _DIGITS else 0
+        return Run(digits, quoted, escaped)
+
+
 class GrammarMatcher:
     """The grammar state of one answer."""
 
@@ -59,7 +85,7 @@ class GrammarMatcher:
         """The answer begins after the first ``start`` tokens."""
         self.compiled, self.stops, self.start = compiled, stops, start
         self._state, self._length, self._fits = compiled.start(), start, True
-        self._digits = [0]  # at the end of the answer, and of what is drafted
+        self._runs = [Run()]  # at the end of the answer, and of what is drafted
 
     def advance(self, ids: Sequence[int]) -> bool:
         """Read the committed tokens ``ids``; whether all of them fit the grammar. Raises Ambiguous."""
@@ -68,7 +94,7 @@ class GrammarMatcher:
         if added and self._fits:
             self._fits = self._state.try_consume_tokens(added) == len(added)
             for token in added:
-                self._digits = [self._run(token)]
+                self._runs = [self._run(token)]
             self._check()
         return self._fits
 
@@ -119,13 +145,13 @@ class GrammarMatcher:
         entered = self._state.try_consume_tokens([token]) == 1
         self._check()
         if entered:
-            self._digits.append(self._run(token))
+            self._runs.append(self._run(token))
         return entered
 
     def _leave(self, tokens: int) -> None:
         if tokens:
             self._state.rollback(tokens)
-            del self._digits[-tokens:]
+            del self._runs[-tokens:]
             self._check()
 
     def _allows(self, token: int) -> bool:
@@ -135,16 +161,14 @@ class GrammarMatcher:
             return False  # the mask decides
         return self._state.validate_tokens([token]) == 1
 
-    def _run(self, token: int) -> int:
-        """How many digits the text ends with after a token."""
-        word = self.compiled.vocabulary.tokens[token]
-        own = len(word) - len(word.rstrip(b"0123456789"))
-        return own + (self._digits[-1] if own == len(word) else 0)
+    def _run(self, token: int) -> Run:
+        """What the text ends with after a token."""
+        return self._runs[-1].after(self.compiled.vocabulary.tokens[token])
 
     @property
     def _is_long(self) -> bool:
         most = self.compiled.grammar.most_digits
-        return most is not None and self._digits[-1] >= most
+        return most is not None and self._runs[-1].digits >= most
 
     def _mask_row(self, row: Tensor) -> None:
         """Set the tokens that are not allowed to minus infinity, in place."""

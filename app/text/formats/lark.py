@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.text.formats.check import checker
@@ -12,7 +12,11 @@ from engine.grammar.grammar import Grammar
 # What a model could repeat for ever is bounded: a space or two, or a line or two and their indentation.
 SPACE = r"(?: {1,2}|\t|(?:\r?\n){1,2}[ \t]{0,48})"
 ANY_TEXT = "/(?s:.*)/"
-_OPTIONS = {
+_SHORT = 'nrbtf\\"'  # letters of escapes
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_BY_NAME = ("$defs", "properties", "patternProperties")  # words that have schemas
+_ONE, _SEVERAL = ("items", "additionalProperties"), ("allOf", "anyOf", "oneOf", "prefixItems")
+_OPTIONS: dict[str, Any] = {
     "whitespace_pattern": SPACE,
     "json_allow_general_unicode_escapes": True,
 }
@@ -25,18 +29,79 @@ def literal(text: str) -> str:
 
 
 def json_value(schema: Mapping[str, Any], *, any_option: bool = False) -> str:
-    """JSON by a schema that llguidance can hold; ``any_option`` takes oneOf for anyOf."""
+    """JSON by a schema that llguidance can hold; ``any_option`` takes oneOf for anyOf.
+
+    llguidance tells names apart as they are written: no name has an escape that it could do without, or
+    it would be an unlisted one. Where one pattern cannot say that, no text has such an escape.
+    """
     options = _OPTIONS | ({"coerce_one_of": True} if any_option else {})
+    several = any(map(_tells_names, _schemas(schema)))
+    found = _value(_with_plain_names(schema), options)
+    if several or (found != _value(schema, options) and checker().trouble_with(_text(found))):
+        plain = {"json_allow_general_unicode_escapes": False, "json_allowed_escapes": _SHORT}
+        return _value(schema, options | plain)
+    return found
+
+
+def _value(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': options})}"
+
+
+def _tells_names(schema: Mapping[str, Any]) -> bool:
+    """Whether unlisted names are of several kinds or asked for, or listed ones need an escape."""
+    listed, asked = schema.get("properties") or {}, schema.get("required") or ()
+    others = listed and isinstance(schema.get("additionalProperties"), Mapping)
+    kinds = bool(others or schema.get("patternProperties")) or not {*listed}.issuperset(asked)
+    return kinds or any(map(_CONTROL.search, listed))
+
+
+def _with_plain_names(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema, and those in it, in which a pattern stands for unlisted names: patterns have no escapes."""
+    found = {word: _within(word, value, _with_plain_names) for word, value in schema.items()}
+    if found.get("properties") and found.get("additionalProperties", True) is True:
+        found |= {"patternProperties": {"^(?s:.*)$": True}, "additionalProperties": False}
+    return found
+
+
+def _schemas(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schema and those in it."""
+    found = [schema]
+
+    def add(inner: Mapping[str, Any]) -> None:
+        found.extend(_schemas(inner))
+
+    for word, value in schema.items():
+        _within(word, value, add)
+    return found
+
+
+def _within(word: str, value: Any, change: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """What a word says, with the schemas in it changed."""
+    match value:
+        case Mapping() if word in _BY_NAME:
+            return {
+                name: change(one) if isinstance(one, Mapping) else one
+                for name, one in value.items()
+            }
+        case Mapping() if word in _ONE:
+            return change(value)
+        case list() if word in _SEVERAL:
+            return [change(one) if isinstance(one, Mapping) else one for one in value]
+        case _:
+            return value
 
 
 def json_text(schema: Mapping[str, Any], *, any_option: bool = False) -> str:
     """A grammar of one JSON text; some models' first tokens have a space, and some end with a line."""
+    return _text(json_value(schema, any_option=any_option))
+
+
+def _text(value: str) -> str:
     return (
         '%llguidance {"allow_initial_skip": true, "ignore_once": true}\n'
         f"%ignore /{SPACE}/\n"
         f'start: value "\\n"?\n'
-        f"value: {json_value(schema, any_option=any_option)}\n"
+        f"value: {value}\n"
     )
 
 
@@ -60,4 +125,4 @@ def either(one: Grammar, other: Grammar) -> Grammar:
     source = f"start: one | other\none: %lark {{\n{one.source}\n}}\nother: %lark {{\n{other.source}\n}}\n"
     if trouble := checker().trouble_with(source):
         raise InvalidRequest(f"the tools and the format cannot be held together: {trouble}")
-    return Grammar(source, one.freed + other.freed)
+    return Grammar(source, one.freed + other.freed, one.most_digits or other.most_digits)

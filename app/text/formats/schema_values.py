@@ -1,9 +1,12 @@
 """Words of JSON Schema about any value, texts, numbers and lists: see ``schema_words.py``."""
 
+import json
 import math
+from collections.abc import Mapping
+from itertools import permutations
 from typing import Any
 
-from app.text.formats.kinds import TYPES
+from app.text.formats.kinds import TYPES, listed_values
 from app.text.formats.negation import WholePattern, negated
 from app.text.formats.pattern import whole_patterns
 from app.text.formats.schema_disjoint import mutually_exclusive
@@ -11,6 +14,7 @@ from app.text.formats.schema_word import Found, Words
 from engine.errors import InvalidRequest
 
 _LARGEST = 2**63 - 1
+MOST_DIFFERENT = 4  # values of items that must differ: 65 lists; five have 326
 
 # String formats as regular expressions: narrower than their standards, never wider. llguidance has some of
 # them, but a 29 February in every year and a leap second in every minute.
@@ -186,10 +190,29 @@ class ValueWords(Words):
             self.found["items"] = self.inner(self.words["additionalItems"], "additionalItems")
 
     def unique(self, word: str, value: Any) -> None:
-        """No two items alike."""
-        most = self.words.get("maxItems")
-        if value is True and not (isinstance(most, int) and most <= 1):
-            raise self.refusal(word)
+        """No two items alike: every order of the values that items may have."""
+        if value is not True or self.words.get("maxItems") in (0, 1):
+            return
+        listed = self._listed_items()
+        if not listed or len(listed) > MOST_DIFFERENT:
+            raise self.refusal(
+                word, f"is not supported but for items of up to {MOST_DIFFERENT} listed values"
+            )
+        orders = [order for size in range(len(listed) + 1) for order in permutations(listed, size)]
+        lists = ({"type": "array", "prefixItems": [{"const": one} for one in order],
+                  "minItems": len(order), "maxItems": len(order)} for order in orders)  # fmt: skip
+        others = {"type": [kind for kind in TYPES if kind != "array"]}
+        self.also({"anyOf": [others, *lists]})
+
+    def _listed_items(self) -> list[Any]:
+        """The values that all items may have, where they are listed."""
+        schema = self.words.get("items")
+        if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+            schema = self.document.pointed(schema["$ref"])
+        if not isinstance(schema, Mapping) or "prefixItems" in self.words:
+            return []
+        found = [True, False] if schema.get("type") == "boolean" else listed_values(schema) or []
+        return list({json.dumps(one): one for one in found}.values())
 
     def contains(self, word: str, value: Any) -> None:
         """An item that fits, which only the length can promise."""

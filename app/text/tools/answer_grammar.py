@@ -5,10 +5,12 @@ grammar enforces the form of a call. Where they have none, only an answer that m
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from app.request import Tool, ToolUse
 from app.text.formats.check import checker
+from app.text.formats.json_schema import MOST_DIGITS
 from app.text.formats.lark import literal, up_to, without
 from app.text.tools.argument_rules import Arguments, any_object, object_arguments
 from app.text.tools.call_format import CallForm
@@ -26,7 +28,9 @@ def held(form: CallForm, use: ToolUse) -> Grammar | None:
     """The grammar of an answer; None where any will do. Raises InvalidRequest."""
     if not use.must_call and not form.tag:
         return None
-    return as_far_as_can_be(use, *arguments_in(form), partial(_grammar, form, use))
+    found = as_far_as_can_be(use, *arguments_in(form), partial(_grammar, form, use))
+    is_json = use.must_call and form.pair is None  # else there may be texts without quotes
+    return replace(found, most_digits=MOST_DIGITS) if is_json else found
 
 
 def held_when_called(form: CallForm, use: ToolUse) -> Grammar | None:

@@ -23,12 +23,20 @@ class Parsed:
 class ToolCallParser:
     """Reads one answer; text that may become a call is held back until that is known."""
 
-    def __init__(self, form: CallForm, tools: Iterable[Tool], given: str = "") -> None:
+    def __init__(
+        self, form: CallForm, tools: Iterable[Tool], given: str = "", *, once: bool = False
+    ) -> None:
         """A call of a tool that is not in ``tools`` is text. ``given`` is the start of the answer.
 
-        A call that has begun there is reported with what was given of it.
+        A call that has begun there is reported with what was given of it. ``once``: the answer is over
+        where it repeats one of its calls word for word, as small models do that may say nothing else.
         """
         self._form, self._tools = form, {tool.name: tool for tool in tools}
+        self._once = False  # of what was given
+        self._written: list[tuple[str, str]] = []  # whole calls: names and arguments
+        self._name, self._so_far = "", ""  # of the last call
+        self._kept: list[CallDelta] = []  # of it, as long as it may repeat another one
+        self.repeated = False  # the answer is over
         self._held, self._spoke = "", False
         self._other = False  # what began like a call without a tag was none of this form
         self._step: Callable[[Parsed], bool] = self._speak
@@ -41,12 +49,13 @@ class ToolCallParser:
         last = self.called - closing if closing or self._step == self._argue else -1
         self.begun = [replace(part, index=0) for part in parts if part.index == last]
         self.called, self._given = int(closing), 0 if closing else len(self._held)
+        self._written, self._once = [], once
 
     def feed(self, text: str) -> Parsed:
         """What the next text completes."""
         found = Parsed()
         self._held += text
-        while self._held and self._step(found):
+        while self._held and not self.repeated and self._step(found):
             pass
         return found
 
@@ -139,7 +148,8 @@ class ToolCallParser:
             return True
         name = max(opened, key=len)
         self._held = self._held.removeprefix(f"{before}{name}{self._form.between}")
-        found.calls.append(self._new_call(name))
+        self._name, self._so_far = name, ""
+        self._report(found, self._new_call(name))
         self._given = 0
         self._arguments = arguments_of(self._form, parameters(self._tools[name]))
         self._step = self._argue
@@ -149,11 +159,24 @@ class ToolCallParser:
         """Arguments up to their end."""
         part, self._held = self._arguments.take(self._held)
         if part:
-            found.calls.append(CallDelta(self.called, part))
-        if self._arguments.over:
+            self._so_far += part
+            self._report(found, CallDelta(self.called, part))
+        if not self._arguments.over:
+            return False
+        self.repeated = bool(self._kept)
+        if not self.repeated:
+            self._written.append((self._name, self._so_far))
             self.called += 1
             self._step = self._close
-        return self._arguments.over
+        return True
+
+    def _report(self, found: Parsed, part: CallDelta) -> None:
+        """Add a part of a call, or keep it while the call is the same as an earlier one."""
+        self._kept.append(part)
+        name, so_far = self._name, self._so_far
+        if not (self._once and any(n == name and a.startswith(so_far) for n, a in self._written)):
+            found.calls += self._kept
+            self._kept = []
 
     def _close(self, _: Parsed) -> bool:
         """The text after the arguments."""

@@ -1,6 +1,8 @@
 """The command ``doctor``: what it prints, and a remedy for everything that is missing."""
 
 import json
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from app.commands.doctor import DoctorOptions, lines, run
 from app.commands.main import parse
 from app.settings import Settings
 from app.setup.checks import Finding, Software, findings
+from engine.errors import ModelUnusable
 from engine.hardware.profile import GIB, Gpu, HardwareProfile, Ram, Rates
 from engine.models.gguf.file_types import RowTable
 
@@ -134,6 +137,29 @@ def test_the_command_describes_this_machine(asked, capsys):
     text = capsys.readouterr().out
     assert f"reads {content['profile']['rates']['memory'] / 2**30:.1f} GiB/s" in text
     assert content["profile"]["processor"] in text
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting a small disk takes root")
+def test_a_full_disk_is_a_finding_and_no_failure(tmp_path, capsys):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], check=False)
+    if mounted.returncode:
+        pytest.skip("no right to mount here")
+    try:
+        settings = Settings(home=disk)
+        settings.models_folder.mkdir()
+        with pytest.raises(OSError, match="No space left"):
+            (disk / "filling").write_bytes(b"x" * 2**20)
+        run(DoctorOptions(settings))
+        text = capsys.readouterr().out
+        assert "disk         0.0 MiB free" in text
+        assert "could be better: 0.0 MiB are free where" in text
+        with pytest.raises(ModelUnusable, match="0.0 MiB are free in the disk of"):
+            run(DoctorOptions(settings, types=True))
+        assert not (disk / "hardware.json").exists()
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_what_is_needed_and_missing_shows_in_the_exit_status(asked, monkeypatch, capsys):

@@ -285,7 +285,6 @@ class TestAsk:
             "type": "object",
             "properties": {"age": {"type": "integer", "minimum": 40, "maximum": 59}},
             "required": ["age"],
-            "additionalProperties": False,  # a small model does not stop by itself
         }
         file = tmp_path / "schema.json"
         file.write_text(json.dumps(schema), encoding="utf-8")

@@ -72,6 +72,17 @@ def test_numbers_mean_what_they_mean_elsewhere(url: str) -> None:
     assert chat(url, **chatted(max_tokens=30, stop=[*MANY, second])).strip() == first
 
 
+@pytest.mark.parametrize("route", ["chat/completions", "completions", "messages"])
+def test_a_limit_may_have_llama_servers_name(url: str, route: str) -> None:
+    asked: dict[str, Any] = {"prompt": "a"} if route == "completions" else {"messages": [ASKED]}
+    usage = [
+        answer(url, route, **asked, **limits)["usage"]
+        for limits in ({"max_tokens": 3}, {"n_predict": 3}, {"max_tokens": 3, "n_predict": 9})
+    ]
+    counted = "output_tokens" if route == "messages" else "completion_tokens"
+    assert [each[counted] for each in usage] == [3, 3, 3]
+
+
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_no_limit_but_the_context(url: str, name: str) -> None:
     fields = {

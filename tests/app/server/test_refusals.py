@@ -42,6 +42,9 @@ CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({"best_of": 2}, "best_of", "send n to get several"),
     ({"functions": [{"name": "f"}]}, "functions", "older name of tools"),
     ({"function_call": {"name": "f"}}, "function_call", "older name of tools"),
+    ({"guided_json": {"type": "object"}}, "guided_json", "send response_format"),
+    ({"guided_choice": ["a", "b"]}, "guided_choice", "send response_format"),
+    ({"structured_outputs": {"regex": "a+"}}, "structured_outputs", "or grammar (GBNF)"),
     ({"prediction": "x"}, "prediction", '{"type": "content", "content": "..."}'),
     ({"n": 17}, "n", "less than or equal to 16"),
     ({"messages": said("")}, "messages", "empty"),
@@ -89,6 +92,7 @@ TEXTS = [
     ({"prompt": HALF}, "prompt", "half of a surrogate pair"),
     ({"suffix": "b"}, "suffix", "the middle of a file"),
     ({"best_of": 2}, "best_of", "send n to get several"),
+    ({"guided_regex": "a+"}, "guided_regex", "or grammar (GBNF)"),
     ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
     ({"drafter": "warp"}, "drafter", "warp"),
 ]
@@ -155,7 +159,7 @@ def test_wrong_requests_are_refused(
     assert body["error"]["param"] == param
     assert words in body["error"]["message"]
     assert "\n" not in body["error"]["message"]
-    if param in ("best_of", "functions", "function_call"):
+    if param in ("best_of", "functions", "function_call", "guided_json", "structured_outputs"):
         assert body["error"]["code"] == "unsupported"
 
 

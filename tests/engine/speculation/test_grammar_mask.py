@@ -199,3 +199,28 @@ def test_digits_have_an_end_where_something_else_may_follow():
     only = Grammar("start: /[0-9]{9}/", most_digits=3)
     held = GrammarMatcher(Compiled(only, Vocabulary(DIGITS)), STOPS, 1)
     assert allowed(held.mask(single(2), torch.zeros(1, 6), [9, 1, 2], greedy=False)[0]) == [1, 2]
+
+
+JSON_WORDS = (b"", b"1", b"000", b'"', b"\\", b'":', b"{", b"}", b",", b"[", b"]", b'1"', b"u003")
+
+
+@pytest.mark.parametrize(
+    ("said", "digits"),
+    [
+        (['"', "000", "000"], True),  # a text of digits
+        (["{", '"', "000", "000"], True),  # a name
+        (["[", '"', "000", "\\", '"', "000", "000"], True),  # behind an escaped quote
+        (["[", '"', "\\", "u003", "000", "000"], True),
+        (["000"], False),
+        (["[", '"', "000", "000", '"', ",", "000"], False),  # after a text
+        (["[", '"', "\\", "\\", '"', ",", "1", "000"], False),  # what ended with a backslash
+        (["{", '"', '":', "000"], False),
+    ],
+)
+def test_digits_of_a_text_have_no_end(said, digits):
+    free = Grammar('start: /[0-9"\\\\:{},\\[\\]u]*/', most_digits=3)
+    held = GrammarMatcher(Compiled(free, Vocabulary(JSON_WORDS)), STOPS, 1)
+    ids = [9, *(JSON_WORDS.index(word.encode()) for word in said)]
+    assert held.advance(ids)
+    row = held.mask(single(ids[-1]), torch.zeros(1, len(JSON_WORDS)), ids, greedy=False)[0]
+    assert (1 in allowed(row)) == digits

@@ -147,6 +147,71 @@ def test_what_the_schema_forbids_does_not_pass(changed):
     assert not passes(PERSON, json.dumps({**ANNA, **changed}))
 
 
+OPEN = [
+    {},
+    {"additionalProperties": True},
+    {"additionalProperties": {"type": "string"}},
+    {"patternProperties": {"^_z": {"type": "string"}}},
+    {"minProperties": 1},
+    {"allOf": [{"properties": {"_y": {"type": "string"}}}]},
+    {"anyOf": [{"required": ["_y"]}, {"properties": {"_y": False}}]},
+]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4),
+    st.sampled_from(OPEN),
+    st.data(),
+)
+def test_law_no_spelling_of_a_listed_name_evades_its_schema(name, others, data):
+    spelled = "".join(
+        json.dumps(sign)[1:-1] if plainly else "".join(f"\\u{n:04x}" for n in halves(sign))
+        for sign, plainly in zip(name, data.draw(st.lists(st.booleans(), min_size=4)), strict=False)
+    )
+    schema = {"type": "object", "properties": {name: {"type": "integer"}}, **others}
+    within = {"type": "array", "items": schema}
+    for value in ('"x"', "[]", "null"):
+        assert not has(schema_grammar(schema), f'{{"{spelled}": {value}}}')
+        assert not has(schema_grammar(within), f'[{{"{spelled}": {value}}}]')
+    assert has(schema_grammar(schema), f"{json.dumps({name: 1}, ensure_ascii=False)}") or (
+        "\x7f" in name
+    )
+
+
+def halves(sign):
+    """Its units in UTF-16."""
+    code = ord(sign)
+    if code < 0x10000:
+        return [code]
+    return [0xD800 + ((code - 0x10000) >> 10), 0xDC00 + ((code - 0x10000) & 0x3FF)]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"oneOf": [{"$ref": "#/$defs/it"}], "$defs": {"it": {"required": ["b"]}}},
+        {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"allOf": [{"required": ["b"]}]},
+        {"required": ["b"]},
+    ],
+)
+def test_unlisted_names_may_be_asked_for(others):
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, **others}
+    assert has(schema_grammar(schema), '{"b": 1}')
+    assert not has(schema_grammar(schema), '{"\\u0061": "x", "b": 1}')
+
+
+def test_values_may_have_escapes_where_names_are_of_one_kind():
+    schema = {"properties": {"a": {"type": "string"}}, "type": "object"}
+    for text in (
+        '{"a": "\\u00e9"}',
+        '{"a": "\\ud83d\\ude00", "b": "\\u00e9"}',
+        '{"b": {"\\u00e9": 1}}',
+    ):
+        assert has(schema_grammar(schema), text)
+
+
 @pytest.mark.parametrize("name", ["Step 0", "Step 0,", "Step 1", "Step 0:", "0 of #", "Step/items"])
 def test_a_definition_may_have_any_name(name):
     """Rules of the properties of "Step" were taken for a definition "Step 0"."""
@@ -228,6 +293,26 @@ ONLY_1 = {"enum": [1]}
 def test_words_of_schemas(schema, good, bad):
     assert passes(schema, good)
     assert not passes(schema, bad)
+
+
+@pytest.mark.parametrize(
+    ("words", "good", "bad"),
+    [
+        ({"items": {"enum": ["red", "green", "blue"]}}, '["blue", "red"]', '["red", "blue", "red"]'),
+        ({"items": {"$ref": "#/$defs/e"}, "$defs": {"e": {"enum": [1, 2, 3, 4]}}}, "[4, 1, 3, 2]", "[4, 4]"),
+        ({"items": {"type": "boolean"}}, "[false, true]", "[true, true]"),
+        ({"items": {"enum": ["a", "b", "c"]}, "minItems": 2}, '["a", "c"]', '["a"]'),
+        ({"items": {"enum": ["a", "b", "c"]}, "maxItems": 2}, '["c"]', '["a", "b", "c"]'),
+        ({"items": {"const": None}, "type": "array"}, "[null]", "[null, null]"),
+        ({"items": {"enum": [[1], [2]]}}, "[]", "[[1], [1]]"),
+        ({"items": {"enum": ["a", "a"]}, "type": ["array", "string"]}, '"a"', '["a", "a"]'),
+    ],
+)  # fmt: skip
+def test_items_of_few_listed_values_may_have_to_differ(words, good, bad):
+    schema = {**words, "uniqueItems": True}
+    assert passes(schema, good)
+    assert not passes(schema, bad)
+    assert passes({**words, "uniqueItems": False}, good)
 
 
 def deep(levels):

@@ -6,15 +6,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from app.request import Tool, ToolUse
 from app.text.chat_text import ChatText
+from app.text.formats.json_schema import MOST_DIGITS
 from app.text.tools.answer_grammar import held
 from app.text.tools.call_format import DEFAULT_FORM, CallForm
 from app.text.tools.call_parser import ToolCallParser
 from app.text.tools.values import other_kinds
 from engine.errors import InvalidRequest
 from engine.grammar.grammar import Grammar
+from engine.grammar.vocabulary import Vocabulary
+from engine.speculation.grammar_mask import Compiled, GrammarMatcher
+from engine.speculation.tree import single
 from tests.app.assisted import POCKET
 from tests.app.text.formats.walks import has, said
 from tests.app.text.parsing import calls_of
@@ -50,6 +55,19 @@ def odd(schema: dict[str, Any], *, strict: bool = False) -> Tool:
 def call(arguments: str, name: str = "odd") -> str:
     """A call as the usual form has it."""
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("form", FORMS[:3])
+@pytest.mark.parametrize("digits", ["1", "-1", "2"])
+def test_a_number_of_a_required_call_ends(form: CallForm, digits: str) -> None:
+    held_to = Compiled(grammar(form), Vocabulary([b"", *(bytes([byte]) for byte in range(1, 255))]))
+    matcher = GrammarMatcher(held_to, frozenset({0}), 1)
+    number = digits + "0" * (MOST_DIGITS - 1)
+    ids = [1, *f'{form.before.lstrip()}add{form.between}{{"a": {number}'.encode()]
+    assert matcher.advance(ids)
+    row = torch.as_tensor(matcher.mask(single(ids[-1]), torch.zeros(1, 255), ids, greedy=False))[0]
+    assert row[ord("0")] == -torch.inf
+    assert row[ord(",")] == 0
 
 
 def calls_in(form: CallForm, text: str) -> tuple[str, list[tuple[str, dict]]]:

@@ -63,6 +63,58 @@ def read(form: CallForm, pieces: list[str]) -> tuple[str, list[tuple[str, str]]]
     return said + end.text, calls_of([*parts, *end.calls])
 
 
+def until_repeated(form: CallForm, calls: list[tuple[str, dict]], size: int, *, once: bool) -> list:
+    """The calls that are reported, letters coming ``size`` by ``size``, up to where the answer is over."""
+    reader, parts = ToolCallParser(form, TOOLS, once=once), []
+    text = (form.separator or "").join(written(form, *call) for call in calls)
+    for start in range(0, len(text), size):
+        parts += reader.feed(text[start : start + size]).calls
+        if reader.repeated:
+            break
+    found = calls_of([*parts, *reader.end().calls])
+    assert {part.index for part in parts} == set(range(len(found)))
+    return [(name, json.loads(given_arguments)) for name, given_arguments in found]
+
+
+ROME, ROMEO, ADD = ("look_up", {"text": "Rome"}), ("look_up", {"text": "Romeo"}), ("add", {})
+
+
+@pytest.mark.parametrize("form", [DEFAULT_FORM, NAME_FIRST])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("calls", "many"),
+    [
+        ([ROME] * 16, 1),
+        ([ROME, ROMEO] * 8, 2),
+        ([ROMEO, ROME, ADD, ROME, ADD], 3),
+        ([ADD, ADD, ROME], 1),
+        ([ROME, ROMEO, ADD, ("add_up", {})], 4),
+        ([ADD, ("add", {"a": 1}), ("add", {"a": 12}), ("add", {"a": 1})], 3),
+    ],
+)
+def test_a_repeated_call_ends_an_answer_that_may_say_nothing_else(form, size, calls, many) -> None:
+    assert until_repeated(form, calls, size, once=True) == calls[:many]
+    assert until_repeated(form, calls, size, once=False) == calls
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "add_up"]), arguments), max_size=5),
+    st.integers(1, 9),
+)
+def test_law_different_calls_are_all_reported(calls: list, size: int) -> None:
+    different = [call for n, call in enumerate(calls) if call not in calls[:n]]
+    assume(len({json.dumps(call) for call in different}) == len(different))
+    assert until_repeated(DEFAULT_FORM, different, size, once=True) == different
+
+
+def test_half_a_call_that_repeats_one_is_not_reported() -> None:
+    text = written(DEFAULT_FORM, *ROME) + "\n" + written(DEFAULT_FORM, *ROME)[:-25]
+    reader = ToolCallParser(DEFAULT_FORM, TOOLS, once=True)
+    assert calls_of([*reader.feed(text).calls, *reader.end(cut=True).calls]) == [
+        ("look_up", '{"text": "Rome"}')
+    ]
+
+
 @given(st.sampled_from(FORMS), arguments, st.lists(st.integers(0, 400), max_size=12))
 def test_a_call_in_any_pieces(form: CallForm, wanted: dict, places: list[int]) -> None:
     text = written(form, "add", wanted)
