@@ -18,11 +18,16 @@ FAMILIES = {
         **NARROW, num_attention_heads=2, intermediate_size=48, max_position_embeddings=256
     ),
     "mamba": transformers.MambaConfig(**NARROW, state_size=4),
+    "minimax": transformers.MiniMaxConfig(  # its state is in a cache of its own kind
+        **NARROW, num_attention_heads=2, num_key_value_heads=1, intermediate_size=48, head_dim=16,
+        max_position_embeddings=256, num_local_experts=2, num_experts_per_tok=1, block_size=8,
+        layer_types=["linear_attention", "full_attention"],
+    ),
     "bloom": transformers.BloomConfig(vocab_size=4096, hidden_size=32, n_layer=2, n_head=2),
     "llama": transformers.LlamaConfig(
         **NARROW, num_attention_heads=2, intermediate_size=48, max_position_embeddings=256
     ),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
