@@ -378,6 +378,12 @@ def _rounding(spec: ModelSpec, parts: DrafterResources) -> tuple[str, ...]:
     return (differs,)
 
 
+_LACKING = {
+    Capability.TREE: "this backend scores chains only, no trees",
+    Capability.LAYERS: "only the own decoder, which reads safetensors, can stop after some layers",
+}
+
+
 def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str) -> str:
     """Why a drafter cannot run with these parts; empty when it can."""
     needs = drafter_class(name).needs
@@ -385,7 +391,7 @@ def _obstacle(name: str, spec: ModelSpec, parts: DrafterResources, no_draft: str
         return why
     missing = needs - parts.target.offers - {Capability.DRAFT_MODEL}
     if missing:
-        return f"the model's backend lacks: {', '.join(sorted(missing))}"
+        return "; ".join(_LACKING[one] for one in sorted(missing))
     if Capability.DRAFT_MODEL in needs and parts.draft_model is None:
         return no_draft
     if Capability.LAYERS in needs and spec.exit_layer is None:

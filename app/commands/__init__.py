@@ -10,6 +10,7 @@ COMMANDS = {  # name -> (module, help text)
     "verify": ("app.commands.verify", "verify that drafting does not change the output"),
     "bench": ("app.commands.bench", "measure drafters against plain decoding"),
     "train-head": ("app.commands.train_head", "train an acceptance head for a draft model"),
+    "export": ("app.commands.export", "print how another engine serves a model"),
     "export-gguf": ("app.commands.export_gguf", "write a model folder as one GGUF file"),
     "doctor": ("app.commands.doctor", "show what this machine has and what is missing"),
     "plan": ("app.commands.plan", "show how a model would run, here or on another machine"),

@@ -32,6 +32,7 @@ class DrafterInfo:
     listed: bool = True
     plan_when: tuple[str, ...] | None = None
     plan_reason: str = ""
+    elsewhere: str = ""
 
 
 def describe(name: str) -> DrafterInfo:

@@ -27,6 +27,7 @@ class Chain(ModelDrafter):
 
     title = "Draft chain"
     summary = "A small model drafts one token after another."
+    elsewhere = "draft model"
     accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.DRAFT_MODEL})
     max_draft = Budget(depth=16, nodes=16)

@@ -39,6 +39,7 @@ class Lookup(Drafter):
 
     title = "Lookup"
     summary = "Continues the newest earlier place in the text that ends with the same words."
+    elsewhere = "n-grams"
     accepted = "were copied from your text"
     max_draft = Budget(depth=32, nodes=32)
     stop_rules = frozenset({StopRule.PRICES})

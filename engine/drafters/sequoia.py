@@ -88,6 +88,7 @@ class Sequoia(ModelDrafter):
 
     title = "Optimal draft tree"
     summary = "A small model draws the tree that is worth most at the measured acceptance."
+    elsewhere = "draft model"
     accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     max_draft = Budget(depth=8, nodes=32)

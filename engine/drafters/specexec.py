@@ -174,6 +174,7 @@ class SpecExec(ModelDrafter):
 
     title = "Draft tree"
     summary = "A small model searches for the likeliest continuations, best first."
+    elsewhere = "draft model"
     accepted = "were guessed by the small draft model"
     needs = frozenset({Capability.TREE, Capability.DRAFT_MODEL})
     max_draft = Budget(depth=8, nodes=24)

@@ -53,6 +53,7 @@ class Suffix(Drafter):
 
     title = "Suffix lookup"
     summary = "Continues the last words as this answer and earlier ones continued them."
+    elsewhere = "suffix"
     accepted = "were copied from earlier text"
     max_draft = Budget(depth=32, nodes=32)
     stop_rules = frozenset({StopRule.PRICES})

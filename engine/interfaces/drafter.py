@@ -211,6 +211,7 @@ class Drafter(ABC):
     # These and ``listed`` are literals: ``engine.drafters.describe`` reads them without an import.
     title: ClassVar[str]
     summary: ClassVar[str]  # one sentence: what it does
+    elsewhere: ClassVar[str] = ""  # what other engines call drafts of this kind, for ``export``
     accepted: ClassVar[str] = "were guessed correctly"  # after "12 of 30 tokens"
     plan_when: ClassVar[tuple[str, ...] | None] = None  # a plan uses it where all hold
     plan_reason: ClassVar[str] = ""  # with {exit_layer}, {streamed} and {no_draft_model}

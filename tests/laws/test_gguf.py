@@ -58,7 +58,7 @@ def test_in_a_format_every_drafter_equals_plain(engine, pocket_gguf, name, sampl
 
 
 def test_early_exit_says_why_it_cannot_run(engine):
-    assert "lacks: layers" in dict(engine.facts.refused)["early_exit"]
+    assert "stop after some layers" in dict(engine.facts.refused)["early_exit"]
 
 
 @pytest.mark.parametrize("name", SPECULATIVE)

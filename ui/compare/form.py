@@ -80,7 +80,11 @@ def _examples(examples: Sequence[Suggestion]) -> str:
 
 
 def _refused(facts: ModelFacts) -> str:
-    reasons = (f"{mode_name(name)}: {why}" for name, why in facts.refused)
+    """Why the other modes cannot run, each reason once."""
+    modes: dict[str, list[str]] = {}
+    for name, why in facts.refused:
+        modes.setdefault(why, []).append(mode_name(name))
+    reasons = (f"{', '.join(names)}: {why}" for why, names in modes.items())
     return "".join(f" {escape(sentence(each))}" for each in reasons)
 
 
