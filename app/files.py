@@ -5,10 +5,16 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def replace_file(file: Path, text: str) -> None:
-    """Write ``file`` so that a crash leaves the old or the new content, on the disk and whole."""
+def replace_file(file: Path, text: str, *, private: bool = False) -> None:
+    """Write ``file`` so that a crash leaves the old or the new content, on the disk and whole.
+
+    A ``private`` one is readable by its owner only, from its first byte on.
+    """
     draft = file.with_name(f"{file.name}.new")
     try:
+        if private:
+            draft.unlink(missing_ok=True)  # the mode counts only for a file made here
+            draft.touch(mode=0o600, exist_ok=False)
         with draft.open("w", encoding="utf-8") as out:
             out.write(text)
             out.flush()

@@ -7,7 +7,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +64,11 @@ class Settings:
         None  # drafted rows get plain decoding's bits; None: where that costs little
     )
     read_ahead: bool = True  # read a conversation or file while the engine is idle
+    require_key: bool = False  # ask for an API key also where only this machine asks
+    cors_origins: tuple[str, ...] = ()  # pages of other sites that may ask
+    host_names: tuple[str, ...] = ()  # by which other machines call this one
+    tls_cert: Path | None = None  # PEM files; None: no TLS
+    tls_key: Path | None = None
     log_level: str = "warning"  # least severe records in the log file: one of LEVELS
     hub: str = HUB  # used only when a person searches or downloads
     hub_token: str | None = field(default=None, repr=False)  # from the environment
@@ -90,6 +95,11 @@ class Settings:
     def token_file(self) -> Path:
         """The token for gated models, readable by its owner only."""
         return self.home / "hub-token"
+
+    @property
+    def keys_file(self) -> Path:
+        """The hashes of the API keys, readable by its owner only."""
+        return self.home / "keys.json"
 
     @property
     def logs(self) -> Path:
@@ -119,6 +129,17 @@ def _one_of(names: tuple[str, ...]) -> _Key:
     return _Key(f"one of {', '.join(names)}", lambda value: value in names)
 
 
+def _list_of(what: str, pattern: str) -> _Key:
+    """In a variable, with commas between them."""
+    valid = re.compile(pattern, re.IGNORECASE)
+    return _Key(
+        f"a list of {what}",
+        lambda value: isinstance(value, list) and all(valid.fullmatch(str(one)) for one in value),
+        lambda text: [one.strip() for one in text.split(",")],
+        lambda value: tuple(one.lower() for one in value),
+    )
+
+
 _NEVER = "never"
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _TEXT = _Key("a text that is not empty", _is_text)
@@ -127,6 +148,7 @@ _SWITCH = _Key(
     lambda value: isinstance(value, bool),
     lambda text: _BOOLEANS.get(text.lower(), text),
 )
+_FILE = _Key("a file", _is_text, convert=lambda text: expanded(Path(text)).absolute())
 KEYS = {
     "host": _TEXT,
     "port": _Key(
@@ -135,7 +157,12 @@ KEYS = {
         int,
     ),
     "model": _TEXT,
-    "home": _Key("a folder", _is_text, convert=lambda text: expanded(Path(text)).absolute()),
+    "home": replace(_FILE, kind="a folder"),
+    "require_key": _SWITCH,
+    "cors_origins": _list_of("origins such as https://example.com", r"https?://[^\s/*@]+"),
+    "host_names": _list_of("names such as server.example.com", r"[a-z0-9._-]+"),
+    "tls_cert": _FILE,
+    "tls_key": _FILE,
     "dtype": _one_of(DTYPES),
     "keep_alive": _Key(
         'a number of seconds from 0, or "never"; 0 is never, too',

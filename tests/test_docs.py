@@ -27,6 +27,7 @@ HELP = sorted((ROOT / "ui" / "help").glob("*.md"))
 GUIDES = [README, *HELP]  # what users read, and type from
 PAPERS = [*GUIDES, *sorted(ROOT.glob("C*.md")), *sorted((ROOT / ".github").glob("*.md"))]
 FENCE = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+WITH_ACTIONS = {"keys", "models"}
 ADDRESS = "http://127.0.0.1:7860"
 NO_RUN = "no-run"  # in the info string of a block: it is meant for another model
 
@@ -85,7 +86,7 @@ def mentioned() -> list[str]:
 
 def of_command(words: list[str]) -> list[str]:
     """The command that ``words`` begin with, and its action where it has actions."""
-    levels = 2 if words[:1] == ["models"] else 1
+    levels = 2 if words[:1] in ([name] for name in WITH_ACTIONS) else 1
     return [word for word in words[:levels] if not word.startswith("-")]
 
 
@@ -153,8 +154,10 @@ def test_every_command_is_documented(
     parser: ArgumentParser, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listed = re.findall(r"^    ([a-z-]+) ", helped(parser, [], capsys), re.MULTILINE)
-    actions = re.findall(r"^    ([a-z-]+)", helped(parser, ["models"], capsys), re.MULTILINE)
-    wanted = {name for name in listed if name != "models"} | {f"models {one}" for one in actions}
+    wanted = {*listed} - WITH_ACTIONS
+    for name in WITH_ACTIONS:
+        actions = re.findall(r"^    ([a-z-]+)", helped(parser, [name], capsys), re.MULTILINE)
+        wanted |= {f"{name} {one}" for one in actions}
     there = {" ".join(of_command(line.split()[1:])) for line in typed("slipstream")}
     assert {"ask", "verify", "models pull"} <= wanted
     assert wanted - there == set()

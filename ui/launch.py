@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import ipaddress
 import signal
 import socket
 import sys
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from app.commands import main as cli
 from app.errors import SettingsError
+from app.keys.opening import Opening
 from app.models.catalog import resolve
-from app.settings import Settings, without_network
+from app.settings import without_network
 from app.terminal import notify, waiting
 from ui.gradio_import import without_stubs
 
@@ -34,30 +34,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def serve(options: cli.ServeOptions) -> int:
     """Serve until a signal arrives; return the exit status. Raises AppError or EngineError."""
     settings = options.settings
-    check_local(options.host)
+    opening = Opening.of(options.host, settings)
     resolve(
         settings, options.model, options.draft_model
     )  # report a wrong name before anything slow
     signal.signal(signal.SIGTERM, _interrupt)
     with listen(options.host, options.port) as listener:
         try:
-            asyncio.run(_serve(options, settings, listener))
+            asyncio.run(_serve(options, opening, listener))
         except asyncio.CancelledError:  # a SIGTERM while the model loaded: the same as Ctrl-C
             raise KeyboardInterrupt from None
     return 0
-
-
-def check_local(host: str) -> None:
-    """Raise SettingsError for an address that other machines can reach: there is no password yet."""
-    try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not local:
-        raise SettingsError(
-            f"{host} may be reached from other machines and Slipstream has no password yet; "
-            "use 127.0.0.1, localhost or ::1"
-        )
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -73,20 +60,21 @@ def listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"port {port} of {host} {why}; choose another with --port") from error
 
 
-async def _serve(options: cli.ServeOptions, settings: Settings, listener: socket.socket) -> None:
+async def _serve(options: cli.ServeOptions, opening: Opening, listener: socket.socket) -> None:
     """Load the model, serve until a signal, and end every process."""
     from app.chat.assistant import Assistant
     from app.chat.loaded_model import Loader
 
     loader = Loader(serving=True)
-    opening = Assistant.open(settings, options.model, options.draft_model, loader)
+    settings = options.settings
+    loading = Assistant.open(settings, options.model, options.draft_model, loader)
     with _sigterm_cancels():
         # the model loads in its own process while this one imports Gradio
-        both = asyncio.gather(opening, asyncio.to_thread(_import_page))
+        both = asyncio.gather(loading, asyncio.to_thread(_import_page))
         assistant, _ = await waiting(f"loading {options.model}", both, lambda: loader.share)
-    notify(assistant.history.notice, *assistant.facts.notes)
+    notify(assistant.history.notice, *assistant.facts.notes, opening.warning)
     try:
-        await _server(assistant, options, listener).serve([listener])
+        await _server(assistant, options, opening, listener).serve([listener])
     finally:
         await assistant.close()
 
@@ -121,17 +109,26 @@ def _interrupt(*_: object) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def _server(assistant: "Assistant", options: cli.ServeOptions, listener: socket.socket) -> "Server":
+def _server(
+    assistant: "Assistant", options: cli.ServeOptions, opening: Opening, listener: socket.socket
+) -> "Server":
     from app.server.app import create_app
-    from app.server.guard import literal
+    from app.server.door import Access
+    from app.server.guard import WILDCARDS, literal
     from app.server.listen import Server
     from ui import page as blocks
 
-    app = create_app(assistant, options.host, sys.stderr.write if options.access_log else None)
+    settings = options.settings
+    access = Access(opening.keys, blocks.login, settings.host_names, settings.cors_origins)
+    closed = opening.keys is not None
+    shown = sys.stderr.write if options.access_log else None
+    app = create_app(assistant, options.host, shown, access)
     with without_network():
-        blocks.mount(app, blocks.build(assistant))
-    url = f"http://{literal(options.host)}:{listener.getsockname()[1]}"
-    return Server(app, partial(_announce, url, browser=options.browser))
+        blocks.mount(app, blocks.build(assistant, closed=closed), closed=closed)
+    host = "localhost" if options.host in WILDCARDS else literal(options.host)
+    scheme = "http" if opening.tls is None else "https"
+    url = f"{scheme}://{host}:{listener.getsockname()[1]}"
+    return Server(app, partial(_announce, url, browser=options.browser), opening.tls)
 
 
 def _announce(url: str, *, browser: bool) -> None:

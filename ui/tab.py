@@ -5,6 +5,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import gradio as gr
@@ -14,9 +16,12 @@ from app.chat.assistant import Assistant
 from app.errors import UNEXPECTED, AppError
 from app.history.store import storable
 from app.observable import Observable
+from app.server.door import admit
 from engine.errors import EngineError, InvalidRequest
 
 Values = dict[str, Any]  # by region
+# Counts an answer that a page starts, until the result is called; raises AppError at a limit.
+Admit = Callable[[], Callable[[], None]]
 Regions = Mapping[str, Any]  # the Gradio components that change, by name
 
 # For every event: no spinner, not in Gradio's API, and no check of inputs, as there are none.
@@ -131,6 +136,22 @@ class View(ABC, Generic[C]):
             await self.source.changed(seen)
 
 
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """One open page, and the name of the key that its browser logged in with."""
+
+    page: str
+    owner: str | None = None  # None: no key is asked for
+    admit: Admit = field(default=lambda: lambda: None, compare=False)
+
+    @classmethod
+    def of(cls, request: gr.Request) -> Self:
+        """Who sent a request."""
+        assert request.request is not None  # it came from a browser
+        begin = partial(admit, request.request.scope)
+        return cls(str(request.session_hash), request.username, begin)
+
+
 class Tab(ABC):
     """One tab: a subclass and its line in ``ui.page.TABS`` are all that a new tab needs.
 
@@ -146,11 +167,11 @@ class Tab(ABC):
 
     def __init__(self, assistant: Assistant) -> None:
         self.assistant = assistant
-        self._views: dict[str, View[Any]] = {}
+        self._views: dict[Visitor, View[Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
-    def view(self) -> View[Any]:
+    def view(self, visitor: Visitor) -> View[Any]:
         """What a new page shows of this tab."""
 
     def layout(self) -> Regions:
@@ -168,16 +189,16 @@ class Tab(ABC):
         regions = self.layout()
 
         async def stream(request: gr.Request) -> AsyncGenerator[dict[Any, Any]]:
-            key = str(request.session_hash)
+            visitor = Visitor.of(request)
             try:
-                async with aclosing(self._view(key).updates()) as updates:
+                async with aclosing(self._view(visitor).updates()) as updates:
                     async for changed in updates:
                         yield {regions[name]: value for name, value in changed.items()}
             finally:
-                self.close(key)
+                self.close(visitor)
 
         async def visit(request: gr.Request) -> None:
-            view = self._view(str(request.session_hash))
+            view = self._view(Visitor.of(request))
             self._start(view.handle(view.visit()))
 
         begin = page.load if self.at_start else tab.select
@@ -186,9 +207,9 @@ class Tab(ABC):
         tab.select(visit, None, None, queue=False, **_QUIET)
         begin(stream, None, outputs, trigger_mode="once", concurrency_limit=None, **_QUIET)
 
-    def post(self, key: str, data: object) -> None:
-        """Give a command of the page with that key to its view."""
-        view = self._view(key)
+    def post(self, visitor: Visitor, data: object) -> None:
+        """Give a command of a page to its view."""
+        view = self._view(visitor)
         try:
             command = self.commands.read(data)
         except InvalidRequest as error:
@@ -196,15 +217,15 @@ class Tab(ABC):
         else:
             self._start(view.receive(command))
 
-    def close(self, key: str) -> None:
-        """The page with that key was closed."""
-        if key in self._views:
-            self._views.pop(key).close()
+    def close(self, visitor: Visitor) -> None:
+        """The page was closed."""
+        if visitor in self._views:
+            self._views.pop(visitor).close()
 
-    def _view(self, key: str) -> View[Any]:
-        if key not in self._views:
-            self._views[key] = self.view()
-        return self._views[key]
+    def _view(self, visitor: Visitor) -> View[Any]:
+        if visitor not in self._views:
+            self._views[visitor] = self.view(visitor)
+        return self._views[visitor]
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """In the background, to its end even if the page is closed."""
@@ -223,7 +244,7 @@ def connect(wire: gr.HTML, tabs: Mapping[str, Tab]) -> None:
 
     async def post(event: gr.EventData, request: gr.Request) -> None:
         if event.tab in tabs:
-            tabs[event.tab].post(str(request.session_hash), event.command)
+            tabs[event.tab].post(Visitor.of(request), event.command)
 
     # "once" would drop a click that comes before the last command has arrived
     wire.click(post, None, None, queue=False, trigger_mode="multiple", **_QUIET)

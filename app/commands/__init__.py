@@ -16,5 +16,9 @@ COMMANDS = {  # name -> (module, help text)
     "plan": ("app.commands.plan", "show how a model would run, here or on another machine"),
     "history": ("app.commands.history", "show or forget the measurements of drafters"),
     "models": ("app.commands.models", "search, download, import, list and remove models"),
+    "keys": (
+        "app.commands.keys",
+        "make, list and withdraw the keys of a server for other machines",
+    ),
     "config": ("app.commands.config", "show the settings and where each one comes from"),
 }

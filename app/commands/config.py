@@ -8,6 +8,8 @@ from app.commands.arguments import set_command
 from app.settings import Settings, config_file, setting_sources
 from app.terminal import write_lines
 
+_UNSET = {"keep_alive": "never", "tls_cert": "none", "tls_key": "none"}  # what no value means
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigOptions:
@@ -34,7 +36,11 @@ def run(options: ConfigOptions) -> int:
     there = "" if file.exists() else " (no such file)"
     write_lines([f"config file  {file}{there}"])
     for name, source in found:
-        usual = "never" if name == "keep_alive" else "automatic"
-        value = usual if values[name] is None else values[name]
-        write_lines([f"{name:<12} {value}  ({source})"])
+        write_lines([f"{name:<12} {_shown(name, values[name])}  ({source})"])
     return 0
+
+
+def _shown(name: str, value: object) -> str:
+    if value is None:
+        return _UNSET.get(name, "automatic")
+    return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)

@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from app.commands.arguments import (
     Run,
@@ -12,7 +13,7 @@ from app.commands.arguments import (
     whole,
     with_loading,
 )
-from app.settings import Settings
+from app.settings import Settings, expanded
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,13 @@ def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptio
     parser.add_argument(
         "--port", type=whole(0, 65535), default=settings.port, help="port (default %(default)s)"
     )
+    parser.add_argument(
+        "--require-key",
+        action="store_true",
+        help="ask for an API key also on an address that only this machine reaches",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate (PEM), to serve https")
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key (PEM)")
     add_model(parser, settings.model)
     parser.add_argument(
         "--draft-model",
@@ -55,9 +63,16 @@ def add(parser: argparse.ArgumentParser, settings: Settings, run: Run[ServeOptio
 
 
 def _options(given: argparse.Namespace, settings: Settings) -> ServeOptions:
-    read_ahead = settings.read_ahead and not given.no_reading_ahead
+    chosen = replace(
+        settings,
+        dtype=given.dtype,
+        read_ahead=settings.read_ahead and not given.no_reading_ahead,
+        require_key=settings.require_key or given.require_key,
+        tls_cert=_file(given.tls_cert) or settings.tls_cert,
+        tls_key=_file(given.tls_key) or settings.tls_key,
+    )
     return ServeOptions(
-        with_loading(given, replace(settings, dtype=given.dtype, read_ahead=read_ahead)),
+        with_loading(given, chosen),
         given.host,
         given.port,
         given.model,
@@ -65,3 +80,7 @@ def _options(given: argparse.Namespace, settings: Settings) -> ServeOptions:
         not given.no_browser,
         given.access_log,
     )
+
+
+def _file(given: str | None) -> Path | None:
+    return None if given is None else expanded(Path(given)).absolute()

@@ -151,6 +151,24 @@ PRICES = (
 )
 
 
+# An owner is the name of an API key; without one a conversation was begun on this machine.
+OWNERS = (
+    "ALTER TABLE conversations ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    """
+    CREATE TABLE presets_by_owner (
+        owner TEXT NOT NULL,
+        name TEXT NOT NULL,
+        system TEXT NOT NULL,
+        options TEXT NOT NULL,  -- JSON: sampling by name
+        PRIMARY KEY (owner, name)
+    ) STRICT, WITHOUT ROWID
+    """,
+    "INSERT INTO presets_by_owner SELECT '', name, system, options FROM presets",
+    "DROP TABLE presets",
+    "ALTER TABLE presets_by_owner RENAME TO presets",
+)
+
+
 # In order; a step that was released is never edited. Files up to 0.1.0 hold these names in
 # sqlite-utils' table, later ones their count as user_version.
 STEPS = {
@@ -160,6 +178,7 @@ STEPS = {
     "m004_chats": CHATS,  # pins, the open branch, facts under answers, presets
     "m005_search": SEARCH,  # an index over the words of all messages
     "m006_prices": PRICES,  # what passes of a model cost, as measured at a load
+    "m007_owners": OWNERS,  # whose conversations and presets they are
 }
 APPLICATION_ID = 0x736C6970  # "slip", in the header of a file of ours
 OLD_TABLE = "_sqlite_migrations"

@@ -19,6 +19,7 @@ from engine.request import FinishReason
 
 COLUMNS = "id, conversation, parent, role, content, finish_reason"
 LISTED = "id, title, created, pinned, system"
+OWNED = "(? IS NULL OR owner = ?)"
 
 # A child is always written after its parent, so the newest message is a leaf.
 PATH = f"""
@@ -55,14 +56,19 @@ WHERE id = ?
 """
 
 INSERT_CONVERSATION = """
-INSERT INTO conversations(id, title, created, touched, system)
-SELECT ?, ?, ?, coalesce(max(touched), 0) + 1, ? FROM conversations
+INSERT INTO conversations(id, title, created, touched, system, owner)
+SELECT ?, ?, ?, coalesce(max(touched), 0) + 1, ?, ? FROM conversations
 """
 
 INSERT_MESSAGE = """
 INSERT INTO messages(id, conversation, parent, role, content, finish_reason)
 VALUES (:id, :conversation, :parent, :role, :content, :finish_reason)
 """
+
+REWRITE = f"""
+UPDATE messages SET content = ?, finish_reason = ? WHERE id = ? AND EXISTS (
+    SELECT 1 FROM conversations WHERE id = messages.conversation AND {OWNED})
+"""  # noqa: S608 - the only thing put in is ours
 
 NEWEST_MATCHES = 5000  # matching messages looked at: a word of every message stays fast
 
@@ -90,8 +96,8 @@ ON CONFLICT(message) DO UPDATE SET facts = excluded.facts
 """
 
 PUT_PRESET = """
-INSERT INTO presets(name, system, options) VALUES (?, ?, ?)
-ON CONFLICT(name) DO UPDATE SET system = excluded.system, options = excluded.options
+INSERT INTO presets(owner, name, system, options) VALUES (?, ?, ?, ?)
+ON CONFLICT(owner, name) DO UPDATE SET system = excluded.system, options = excluded.options
 """
 
 KNOWN_FACTS = frozenset(field.name for field in fields(AnswerFacts))
@@ -100,37 +106,42 @@ KNOWN_FACTS = frozenset(field.name for field in fields(AnswerFacts))
 class Presets:
     """System prompts and sampling that a person keeps under a name; thread-safe."""
 
-    def __init__(self, file: HistoryFile) -> None:
-        self._file = file
+    def __init__(self, file: HistoryFile, owner: str) -> None:
+        self._file, self._owner = file, owner
 
     def all(self) -> list[Preset]:
         """By name."""
-        rows = self._file.read("SELECT name, system, options FROM presets ORDER BY name")
+        sql = "SELECT name, system, options FROM presets WHERE owner = ? ORDER BY name"
+        rows = self._file.read(sql, self._owner)
         return [Preset(name, system, json.loads(options)) for name, system, options in rows]
 
     def put(self, preset: Preset) -> None:
         """Keep a preset, in place of one with the same name."""
-        row = (preset.name, preset.system, json.dumps(dict(preset.options)))
+        row = (self._owner, preset.name, preset.system, json.dumps(dict(preset.options)))
         with self._file.writing() as database:
             database.execute(PUT_PRESET, row)
 
     def delete(self, name: str) -> None:
         """Forget a preset."""
         with self._file.writing() as database:
-            gone = database.execute("DELETE FROM presets WHERE name = ?", (name,))
+            sql = "DELETE FROM presets WHERE owner = ? AND name = ?"
+            gone = database.execute(sql, (self._owner, name))
             if gone.rowcount != 1:
                 raise UnknownConversation(f"history holds no preset {name!r}")
 
 
 class History:
-    """Everything that outlives the process; may be called from any thread."""
+    """Everything that outlives the process; may be called from any thread.
 
-    def __init__(self, file: HistoryFile) -> None:
-        self._file = file
+    With an ``owner``, conversations and presets of others do not exist; without one all do.
+    """
+
+    def __init__(self, file: HistoryFile, owner: str | None = None) -> None:
+        self._file, self.owner = file, owner
         self.measurements = Measurements(file)
         self.figures = Figures(file)
         self.upkeep = Upkeep(file)
-        self.presets = Presets(file)
+        self.presets = Presets(file, owner or "")
         self.calibrations = StoredCalibrations(file)
 
     @classmethod
@@ -146,6 +157,10 @@ class History:
         except HistoryError as error:
             return cls(HistoryFile.in_memory(f"what is measured is not kept: {error}"))
 
+    def of(self, owner: str | None) -> "History":
+        """The same history as this owner sees it; None: all of it."""
+        return self if owner == self.owner else History(self._file, owner)
+
     @property
     def notice(self) -> str | None:
         """One sentence to show when an unusable file was moved aside, else None."""
@@ -159,13 +174,13 @@ class History:
         """Start an empty conversation."""
         made = Conversation(_new_id(), storable(title), utc_now(), system=storable(system))
         with self._file.writing() as database:
-            database.execute(INSERT_CONVERSATION, _begun(made))
+            database.execute(INSERT_CONVERSATION, self._begun(made))
         return made
 
     def conversation(self, conversation: str) -> Conversation:
         """One conversation; raises UnknownConversation."""
-        sql = f"SELECT {LISTED} FROM conversations WHERE id = ?"  # noqa: S608
-        rows = self._file.read(sql, conversation)
+        sql = f"SELECT {LISTED} FROM conversations WHERE id = ? AND {OWNED}"  # noqa: S608
+        rows = self._file.read(sql, conversation, *self._twice)
         if not rows:
             raise UnknownConversation(f"history holds no conversation {conversation!r}")
         return _conversation(*rows[0])
@@ -177,10 +192,11 @@ class History:
         """
         where, found = _found(words)
         sql = (
-            f"SELECT {LISTED} FROM conversations WHERE {where}"  # noqa: S608
+            f"SELECT {LISTED} FROM conversations WHERE {where} AND {OWNED}"  # noqa: S608
             " ORDER BY pinned DESC, touched DESC LIMIT ?"
         )
-        return [_conversation(*row) for row in self._file.read(sql, *found, limit)]
+        rows = self._file.read(sql, *found, *self._twice, limit)
+        return [_conversation(*row) for row in rows]
 
     def rename(self, conversation: str, title: str) -> None:
         """Give a conversation another title."""
@@ -197,7 +213,8 @@ class History:
     def delete(self, conversation: str) -> None:
         """Delete a conversation and all its messages; the figures of its replies stay."""
         with self._file.writing() as database:
-            gone = database.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
+            sql = f"DELETE FROM conversations WHERE id = ? AND {OWNED}"  # noqa: S608
+            gone = database.execute(sql, (conversation, *self._twice))
             _expect_one(gone, conversation)
 
     def add_message(
@@ -209,6 +226,7 @@ class History:
         finish_reason: FinishReason | None = None,
     ) -> StoredMessage:
         """Store a message below ``parent`` (None for a first one); it is on disk on return."""
+        self._check(conversation)
         made = StoredMessage(
             _new_id(), conversation, parent, role, storable(content), finish_reason
         )
@@ -222,7 +240,7 @@ class History:
         """Store a conversation with all its messages, parents first: all of it or nothing."""
         about = Conversation(_new_id(), storable(title), utc_now(), system=storable(system))
         with self._file.writing() as database:
-            database.execute(INSERT_CONVERSATION, _begun(about))
+            database.execute(INSERT_CONVERSATION, self._begun(about))
             rows = (asdict(message) | {"conversation": about.id} for message in made)
             database.executemany(INSERT_MESSAGE, rows)
         return about
@@ -240,8 +258,7 @@ class History:
         """
         with self._file.writing() as database:
             changed = database.execute(
-                "UPDATE messages SET content = ?, finish_reason = ? WHERE id = ?",
-                (storable(content), finish_reason, message),
+                REWRITE, (storable(content), finish_reason, message, *self._twice)
             )
             if changed.rowcount != 1:
                 raise UnknownConversation(f"history holds no message {message!r}")
@@ -250,6 +267,7 @@ class History:
 
     def messages(self, conversation: str, leaf: str | None = None) -> list[StoredMessage]:
         """The path from the first message to ``leaf``; without one to the leaf that is open."""
+        self._check(conversation)
         return [
             _message(*row)
             for row in self._file.read(PATH, {"conversation": conversation, "leaf": leaf})
@@ -257,16 +275,19 @@ class History:
 
     def tree(self, conversation: str) -> list[StoredMessage]:
         """All messages, parents before children."""
+        self._check(conversation)
         sql = f"SELECT {COLUMNS} FROM messages WHERE conversation = ? ORDER BY seq"  # noqa: S608
         return [_message(*row) for row in self._file.read(sql, conversation)]
 
     def siblings(self, conversation: str) -> dict[str | None, list[str]]:
         """By parent, the ids of its children, oldest first; only where there are several."""
+        self._check(conversation)
         rows = self._file.read(SIBLINGS, conversation)
         return {parent or None: children.split() for parent, children in rows}
 
     def show(self, conversation: str, message: str) -> None:
         """Open the branch of ``message``, down to the newest leaf below it."""
+        self._check(conversation)
         named = {"conversation": conversation, "message": message}
         rows = self._file.read(NEWEST_LEAF_BELOW, named)
         if not rows:
@@ -275,16 +296,30 @@ class History:
 
     def facts(self, conversation: str) -> dict[str, AnswerFacts]:
         """What is shown under the answers of a conversation, by message."""
+        self._check(conversation)
         rows = self._file.read(FACTS, conversation)
         return {message: _facts(json.loads(kept)) for message, kept in rows}
 
     def _update(self, conversation: str, column: str, value: str | int) -> None:
         with self._file.writing() as database:
             changed = database.execute(
-                f"UPDATE conversations SET {column} = ? WHERE id = ?",  # noqa: S608
-                (value, conversation),
+                f"UPDATE conversations SET {column} = ? WHERE id = ? AND {OWNED}",  # noqa: S608
+                (value, conversation, *self._twice),
             )
             _expect_one(changed, conversation)
+
+    def _check(self, conversation: str) -> None:
+        """Raise UnknownConversation for one of another owner."""
+        if self.owner is not None:
+            self.conversation(conversation)
+
+    @property
+    def _twice(self) -> tuple[str | None, str | None]:
+        """The values of ``OWNED``."""
+        return self.owner, self.owner
+
+    def _begun(self, made: Conversation) -> tuple[str, ...]:
+        return made.id, made.title, made.created, made.system, self.owner or ""
 
 
 def storable(text: str) -> str:
@@ -322,10 +357,6 @@ def _facts(kept: dict[str, Any]) -> AnswerFacts:
 
 def _conversation(key: str, title: str, created: str, pinned: int, system: str) -> Conversation:
     return Conversation(key, title, created, bool(pinned), system)
-
-
-def _begun(made: Conversation) -> tuple[str, str, str, str]:
-    return made.id, made.title, made.created, made.system
 
 
 def _message(

@@ -13,31 +13,44 @@ from app.chat.assistant import Assistant
 from app.server import backups, errors, metrics, models
 from app.server.anthropic import answer as messages
 from app.server.description import FAILURES, answered
-from app.server.exchange import Exchange
+from app.server.door import Access, Door
+from app.server.exchange import ID_HEADERS, Exchange
 from app.server.guard import Guard
 from app.server.openai_chat import answer as completions
 from app.server.openai_responses import answer as responses
+
+_METHODS = ("GET", "HEAD", "POST", "DELETE")
 
 
 def create_app(
     assistant: Assistant,
     host: str = "127.0.0.1",
     shown: Callable[[str], object] | None = None,
+    access: Access | None = None,
 ) -> FastAPI:
     """The endpoint with and without the ``/v1`` prefix; ``host`` is the address it listens on.
 
-    ``shown`` takes a line for every request.
+    ``shown`` takes a line for every request; ``access`` says who may ask.
 
     ``/v1`` is an application of its own, so that what it does not know is answered in its own
     form and never by a page that is mounted on the same server.
     """
+    access = access or Access()
     app, v1 = _bare(), _bare("/openapi.json")
     v1.include_router(_routes(assistant))
     app.router.routes.append(_Unprefixed(v1))
     app.mount("/v1", v1)
     app.include_router(backups.router(assistant.history))
-    app.add_middleware(CORSMiddleware)  # allows no origin; without it Gradio would reflect any
-    app.add_middleware(Guard, host=host)
+    if access.keys is not None:
+        app.add_middleware(Door, keys=access.keys, limits=access.limits, page=access.page)
+    app.add_middleware(  # also without an origin, as Gradio would reflect any
+        CORSMiddleware,
+        allow_origins=access.origins,
+        allow_methods=_METHODS,
+        allow_headers=["*"] if access.origins else (),
+        expose_headers=(*ID_HEADERS, "retry-after"),
+    )
+    app.add_middleware(Guard, host=host, names=access.names, origins=access.origins)
     app.add_middleware(Exchange, shown=shown)
     return app
 

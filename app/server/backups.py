@@ -1,9 +1,10 @@
 """Copies of the history, for a browser to download."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse
 
 from app.history.store import History
+from app.server.door import owner
 from app.server.errors import ApiError, Failure
 
 ROUTE = "/backups"
@@ -14,7 +15,10 @@ def router(history: History) -> APIRouter:
     routes = APIRouter()
 
     @routes.get(f"{ROUTE}/{{name}}")
-    async def download(name: str) -> FileResponse:
+    async def download(name: str, request: Request) -> FileResponse:
+        if owner(request.scope) is not None:
+            told = "a backup holds what every key made; take it on the machine of the server"
+            raise ApiError(Failure(403, told, code="not_of_this_key"))
         found = history.upkeep.backup(name)
         if found is None:
             raise ApiError(

@@ -21,7 +21,7 @@ MAX_BODY = 8 * 2**20  # bytes of a request; the longest context is far below, as
 _ANTHROPIC = "anthropic-version"  # the header that its clients send
 _ANTHROPICS_KINDS = {
     401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    413: "request_too_large",
+    413: "request_too_large", 429: "rate_limit_error",
 }  # fmt: skip
 
 logger = logging.getLogger(__name__)

@@ -1,5 +1,7 @@
 """The guard before every route, the page included: who may ask, and what browsers may do."""
 
+import ipaddress
+from collections.abc import Container, Sequence
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -9,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.server.errors import MAX_BODY, Failure
 
+WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - every address of this machine
 _LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _READING = frozenset({"GET", "HEAD"})
 
@@ -59,12 +62,17 @@ class Guard:
 
     A page of another site can make its own name point to this machine (DNS rebinding), so the
     Host must be a name that no other site controls; and browsers send some requests without
-    asking, so whatever is not reading must come from a page of this very server.
+    asking, so whatever is not reading must come from a page of this very server, or of an origin
+    that a person has listed.
     """
 
-    def __init__(self, app: ASGIApp, host: str) -> None:
-        self._app = app
-        self._names = _LOCAL_NAMES | {literal(host)}
+    def __init__(
+        self, app: ASGIApp, host: str, names: Sequence[str] = (), origins: Container[str] = ()
+    ) -> None:
+        """``names`` are those that this server has besides its address; ``origins`` may ask, too."""
+        self._app, self._origins = app, origins
+        self._anywhere = host in WILDCARDS
+        self._names = _LOCAL_NAMES | {literal(host), *names} - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or say why not."""
@@ -78,22 +86,35 @@ class Guard:
     def _failure(self, scope: Scope) -> Failure | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if _name(host) not in self._names:
+        if _name(host) not in self._names | self._asked_address(scope):
             known = ", ".join(sorted(self._names))
-            message = f"the host {host!r} is not this server; use one of {known}"
+            more = ", its address, or a name listed in host_names" if self._anywhere else ""
+            message = f"the host {host!r} is not this server; use one of {known}{more}"
             return Failure(400, message, code="invalid_host")
         if scope["type"] == "http" and scope["method"] in _READING:
             return None
-        if _is_foreign(headers, host):
+        if is_foreign(scope) and headers.get("origin", "").lower() not in self._origins:
             message = "a page of another site asks; only this server's own page and programs may"
             return Failure(403, message, code="foreign_origin")
         return None
 
+    def _asked_address(self, scope: Scope) -> frozenset[str]:
+        """The address of this machine that was connected to, where it listens on all of them."""
+        address = str((scope.get("server") or ("",))[0])
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:  # a name, which another site may control
+            return frozenset()
+        return frozenset({literal(address)} if self._anywhere else ())
 
-def _is_foreign(headers: Headers, host: str) -> bool:
+
+def is_foreign(scope: Scope) -> bool:
     """Whether a browser says that another site asks; programs send none of these headers."""
+    headers = Headers(scope=scope)
+    scheme = "https" if scope["scheme"] in ("https", "wss") else "http"
+    own = f"{scheme}://{headers.get('host', '')}"
     origin = headers.get("origin")
-    if origin is not None and origin.lower() != f"http://{host}".lower():
+    if origin is not None and origin.lower() != own.lower():
         return True
     return headers.get("sec-fetch-site") == "cross-site"
 

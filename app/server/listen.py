@@ -14,6 +14,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import HANDLED_SIGNALS
 
+from app.keys.opening import Tls
 from app.server.errors import Failure
 
 HEAD_SECONDS = 5.0
@@ -103,9 +104,13 @@ class PunctualH11(H11Protocol):
 class Server(uvicorn.Server):
     """uvicorn that says when it answers, and returns after a signal instead of dying of it."""
 
-    def __init__(self, app: FastAPI, ready: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, app: FastAPI, ready: Callable[[], None] = lambda: None, tls: Tls | None = None
+    ) -> None:
         config = uvicorn.Config(
             app,
+            ssl_certfile=None if tls is None else tls.certificate,
+            ssl_keyfile=None if tls is None else tls.key,
             http=PunctualH11,
             ws="none",
             lifespan="on",

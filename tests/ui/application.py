@@ -39,9 +39,9 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @contextmanager
-def application(home: Path) -> Iterator[Application]:
+def application(home: Path, *arguments: str) -> Iterator[Application]:
     """Slipstream on a free port with its state in ``home``."""
-    command = [*COMMAND, "--port", "0", "--no-browser"]
+    command = [*COMMAND, "--port", "0", "--no-browser", *arguments]
     with subprocess.Popen(
         command, cwd=home, env=environment(home), stdout=subprocess.PIPE, text=True
     ) as process:

@@ -16,6 +16,7 @@ from tests.app.assisted import TEXT, assisted
 from ui.chat.actions import ACTIONS
 from ui.chat.command import ChatCommand
 from ui.chat.page_session import Pages, PageSession
+from ui.tab import Visitor
 
 
 class Page:
@@ -70,7 +71,7 @@ async def opened(
         pages, made = Pages(assistant, ACTIONS), []
 
         def another() -> Page:
-            made.append(Page(pages.open()))
+            made.append(Page(pages.open(Visitor(f"{len(made)}"))))
             return made[-1]
 
         yield another(), another, assistant

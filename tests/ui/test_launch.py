@@ -1,4 +1,4 @@
-"""The command: addresses it refuses, ports, answers to programs, an end without leftovers."""
+"""The command: options it refuses, ports, answers to programs, an end without leftovers."""
 
 import json
 import signal
@@ -15,20 +15,7 @@ import pytest
 
 from app.errors import SettingsError
 from tests.ui.application import COMMAND, Application, application, environment, run
-from ui.launch import check_local, listen
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5", "::1", "localhost"])
-def test_addresses_of_this_machine_pass(host):
-    check_local(host)
-
-
-@pytest.mark.parametrize(
-    "host", ["0.0.0.0", "::", "192.168.0.5", "example.com", "", "::ffff:1.2.3.4"]
-)
-def test_addresses_that_others_reach_are_refused(host):
-    with pytest.raises(SettingsError, match="no password"):
-        check_local(host)
+from ui.launch import listen
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
@@ -49,7 +36,9 @@ def test_busy_port_is_one_sentence_and_status_2(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--host", "0.0.0.0"), "no password"),
+        (("--host", "0.0.0.0"), "slipstream keys add NAME"),
+        (("--require-key",), "slipstream keys add NAME"),
+        (("--tls-cert", "none.pem"), "--tls-key"),
         (("--model", "no-such-model"), "no-such-model"),
         (("--draft-model", "no-such-draft"), "no-such-draft"),
     ],

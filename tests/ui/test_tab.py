@@ -11,7 +11,7 @@ from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
 from ui import page
 from ui.help_panel import FOLDER, PANEL, SHORTCUTS, read_topics, topics
-from ui.tab import Command, Tab, Values, View
+from ui.tab import Command, Tab, Values, View, Visitor
 
 
 class CountingPage(View[Command]):
@@ -42,7 +42,7 @@ class CountingTab(Tab):
     regions = ("title", "count", "message")
 
     @override
-    def view(self) -> CountingPage:
+    def view(self, visitor: Visitor) -> CountingPage:
         return CountingPage()
 
 
@@ -89,21 +89,24 @@ async def test_each_page_has_its_view_and_its_commands(tmp_path):
 
         class Listed(CountingTab):
             @override
-            def view(self) -> CountingPage:
+            def view(self, visitor: Visitor) -> CountingPage:
                 views.append(CountingPage())
                 return views[-1]
 
         tab = Listed(assistant)
-        tab.post("one page", '{"command": "add", "name": "2"}')
-        tab.post("another", '{"command": "add", "name": "3"}')
-        tab.post("another", '{"command": "add", "amount": 3}')
-        tab.post("another", "no JSON")
+        one, another = Visitor("one page"), Visitor("another")
+        tab.post(one, '{"command": "add", "name": "2"}')
+        tab.post(another, '{"command": "add", "name": "3"}')
+        tab.post(another, '{"command": "add", "amount": 3}')
+        tab.post(another, "no JSON")
         await asyncio.sleep(0.01)
         assert [view.count for view in views] == [2, 3]
         assert "reload the page" in views[1].message
-        tab.close("one page")
-        tab.post("one page", '{"command": "add", "name": "1"}')
+        tab.close(one)
+        tab.post(one, '{"command": "add", "name": "1"}')
         assert len(views) == 3
+        tab.post(Visitor("another", "anna"), '{"command": "add", "name": "1"}')
+        assert len(views) == 4  # a key that claims to be the page of somebody else
 
 
 @asynchronous

@@ -1,6 +1,8 @@
 """The commands of the chat: each changes the state of a page's session."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from app.chat.attachments import compose, read_attachment, split, titled
 from app.chat.reply import RunningReply
@@ -99,7 +101,8 @@ async def send(session: PageSession, command: ChatCommand) -> None:
         if state.conversation is None:
             state.conversation = await _begin(session, content)
         options = _options(session)
-        reply = await session.assistant.send(state.conversation.id, content, options)
+        start = partial(session.assistant.send, state.conversation.id, content, options)
+        reply = await _admitted(session, start)
     except (AppError, EngineError):
         await _take_back(session, before, command.text)
         raise
@@ -116,7 +119,9 @@ async def edit(session: PageSession, command: ChatCommand) -> None:
         kept = split(old.content)[0] if old else ()
         content = compose(command.text, [*kept, *(file for file, _ in session.state.attachments)])
         options = _options(session)
-        reply = await session.assistant.send(conversation.id, content, options, edits=command.id)
+        send = session.assistant.send
+        start = partial(send, conversation.id, content, options, edits=command.id)
+        reply = await _admitted(session, start)
     except (AppError, EngineError):
         session.state.do_once({"box": command.text})
         raise
@@ -131,14 +136,16 @@ async def again(session: PageSession, command: ChatCommand) -> None:
     which, own = command.id or None, session.assistant.loaded.text.own_sampling
     versions = len(session.state.siblings.get(command.id, ())) or 1
     options = _options(session).another(own, versions)
-    await _started(session, await session.assistant.regenerate(conversation.id, options, which))
+    start = partial(session.assistant.regenerate, conversation.id, options, which)
+    await _started(session, await _admitted(session, start))
 
 
 async def continue_(session: PageSession, _: ChatCommand) -> None:
     """Continue the last answer."""
     conversation = _current(session)
     _check_free(session)
-    await _started(session, await session.assistant.extend(conversation.id, _options(session)))
+    start = partial(session.assistant.extend, conversation.id, _options(session))
+    await _started(session, await _admitted(session, start))
 
 
 async def stop(session: PageSession, _: ChatCommand) -> None:
@@ -150,7 +157,7 @@ async def show(session: PageSession, command: ChatCommand) -> None:
     """Show another version of a message, with the messages after it."""
     conversation = _current(session)
     _check_free(session)
-    await asyncio.to_thread(session.assistant.history.show, conversation.id, command.id)
+    await asyncio.to_thread(session.history.show, conversation.id, command.id)
     await session.open(conversation.id)
     session.expect()
 
@@ -160,24 +167,25 @@ async def rename(session: PageSession, command: ChatCommand) -> None:
     title = " ".join(command.text.split())
     if not title:
         raise InvalidRequest("a conversation needs a title; write one")
-    await asyncio.to_thread(session.assistant.history.rename, command.id, title)
+    await asyncio.to_thread(session.history.rename, command.id, title)
     await _changed(session)
 
 
 async def pin(session: PageSession, command: ChatCommand) -> None:
     """Pin or unpin a conversation."""
     pinned = command.command == "pin"
-    await asyncio.to_thread(session.assistant.history.pin, command.id, pinned=pinned)
+    await asyncio.to_thread(session.history.pin, command.id, pinned=pinned)
     await _changed(session)
 
 
 async def delete(session: PageSession, command: ChatCommand) -> None:
     """Delete a conversation; its answer is stopped first."""
+    await asyncio.to_thread(session.history.conversation, command.id)  # it may be another key's
     running = session.assistant.running(command.id)
     if running is not None:
         running.reply.cancel()
         await running.reply.ended()
-    await asyncio.to_thread(session.assistant.history.delete, command.id)
+    await asyncio.to_thread(session.history.delete, command.id)
     if session.state.conversation and session.state.conversation.id == command.id:
         session.leave()
         session.expect()
@@ -187,7 +195,7 @@ async def delete(session: PageSession, command: ChatCommand) -> None:
 async def export(session: PageSession, command: ChatCommand) -> None:
     """Send the page a conversation as a file."""
     markdown = command.command == "export-markdown"
-    history = session.assistant.history
+    history = session.history
     write = transfer.to_markdown if markdown else transfer.to_json
     content = await asyncio.to_thread(write, history, command.id)
     about = await asyncio.to_thread(history.conversation, command.id)
@@ -198,7 +206,7 @@ async def export(session: PageSession, command: ChatCommand) -> None:
 async def import_(session: PageSession, command: ChatCommand) -> None:
     """Import a conversation from a file."""
     _check_arrived(command)
-    history = session.assistant.history
+    history = session.history
     made = await asyncio.to_thread(transfer.take_in, history, command.name, command.file)
     session.leave()
     await session.open(made.id)
@@ -228,7 +236,7 @@ async def instruct(session: PageSession, command: ChatCommand) -> None:
     if state.conversation is None:
         state.system = command.text
     else:
-        history, conversation = session.assistant.history, state.conversation.id
+        history, conversation = session.history, state.conversation.id
         await asyncio.to_thread(history.instruct, conversation, command.text)
         state.conversation = await asyncio.to_thread(history.conversation, conversation)
     session.expect()
@@ -246,7 +254,7 @@ async def save_preset(session: PageSession, command: ChatCommand) -> None:
         raise InvalidRequest("a preset needs a name; write one")
     kept = session.state.settings.model_dump(include=set(SAMPLING))
     preset = Preset(name, command.text, kept)
-    await asyncio.to_thread(session.assistant.history.presets.put, preset)
+    await asyncio.to_thread(session.history.presets.put, preset)
     await _changed(session)
 
 
@@ -265,7 +273,7 @@ async def delete_preset(session: PageSession, command: ChatCommand) -> None:
     """Delete a preset."""
     if not command.name:
         raise InvalidRequest("choose the preset to delete first")
-    await asyncio.to_thread(session.assistant.history.presets.delete, command.name)
+    await asyncio.to_thread(session.history.presets.delete, command.name)
     await _changed(session)
 
 
@@ -289,6 +297,20 @@ async def template(session: PageSession, command: ChatCommand) -> None:
     session.pages.changed()
 
 
+async def _admitted(
+    session: PageSession, start: Callable[[], Awaitable[RunningReply]]
+) -> RunningReply:
+    """Start an answer, which counts as a request of the page's key until it ends."""
+    end = session.admit()
+    try:
+        reply = await start()
+    except BaseException:
+        end()
+        raise
+    reply.when_ended(end)
+    return reply
+
+
 async def _started(session: PageSession, reply: RunningReply) -> None:
     conversation = _current(session).id
     await session.open(conversation)
@@ -298,7 +320,7 @@ async def _started(session: PageSession, reply: RunningReply) -> None:
 
 
 async def _begin(session: PageSession, content: str) -> Conversation:
-    history = session.assistant.history
+    history = session.history
     title = titled(content)
     return await asyncio.to_thread(history.create_conversation, title, session.state.system)
 
@@ -308,13 +330,13 @@ async def _take_back(session: PageSession, before: Conversation | None, text: st
     created, session.state.conversation = session.state.conversation, before
     session.state.do_once({"box": text})
     if created is not None and before is None:
-        await asyncio.to_thread(session.assistant.history.delete, created.id)
+        await asyncio.to_thread(session.history.delete, created.id)
 
 
 async def _changed(session: PageSession) -> None:
     await session.list_conversations()
     if session.state.conversation is not None:
-        read = session.assistant.history.conversation
+        read = session.history.conversation
         session.state.conversation = await asyncio.to_thread(read, session.state.conversation.id)
     session.pages.changed(session)
 

@@ -19,7 +19,7 @@ from engine.errors import TooLarge
 from ui.chat.command import ChatCommand, valid_settings
 from ui.chat.composer import Counted
 from ui.chat.view import ChatState, running_values, values
-from ui.tab import Values, View, error_text
+from ui.tab import Values, View, Visitor, error_text
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,13 @@ class PageSession(View[ChatCommand]):
     Answers run in the assistant: a session only watches one, and a reloaded page watches it again.
     """
 
-    def __init__(self, assistant: Assistant, pages: "Pages", actions: "Actions") -> None:
+    def __init__(
+        self, assistant: Assistant, pages: "Pages", actions: "Actions", visitor: Visitor
+    ) -> None:
         super().__init__({name: partial(action, self) for name, action in actions.items()})
         self.assistant, self.pages = assistant, pages
-        self.state = ChatState(assistant.facts)
+        self.history, self.admit = assistant.history.of(visitor.owner), visitor.admit
+        self.state = ChatState(assistant.facts, here=visitor.owner is None)
         self._tab = ""  # of the browser
         self._inbox: deque[ChatCommand] = deque()
         self._early: dict[int, ChatCommand] = {}  # by number: an earlier one has not arrived yet
@@ -111,24 +114,28 @@ class PageSession(View[ChatCommand]):
 
     async def list_conversations(self) -> None:
         """Read the list again."""
-        read = self.assistant.history.conversations
+        read = self.history.conversations
         self.state.conversations = await asyncio.to_thread(read, LISTED, self.state.words)
-        self.state.presets = await asyncio.to_thread(self.assistant.history.presets.all)
+        self.state.presets = await asyncio.to_thread(self.history.presets.all)
 
     def come_back(self, tab: str) -> None:
         """Attach what was attached in this browser tab before a reload."""
         if tab != self._tab:
-            self._tab, self.state.attachments = tab, self.pages.attached(tab)
+            self._tab, self.state.attachments = tab, self.pages.attached(self._place(tab))
 
     def attach(self, files: Sequence[Counted]) -> None:
         """Send exactly these files with the next message."""
         self.state.attachments = files
-        self.pages.keep(self._tab, files)
+        self.pages.keep(self._place(self._tab), files)
+
+    def _place(self, tab: str) -> str:
+        """Of a browser tab, which is not another key's tab of that name."""
+        return f"{self.history.owner or ''}/{tab}" if tab else ""
 
     async def open(self, conversation: str) -> None:
         """Show a conversation, and its running answer if it has one."""
         self.unwatch()
-        history, state = self.assistant.history, self.state
+        history, state = self.history, self.state
         state.conversation = await asyncio.to_thread(history.conversation, conversation)
         running = self.assistant.running(conversation)
         leaf = running.question if running else None
@@ -279,9 +286,9 @@ class Pages:
         assistant.when_switching(self.changed)
         assistant.prefetch.callbacks.append(self.redraw)
 
-    def open(self) -> PageSession:
+    def open(self, visitor: Visitor) -> PageSession:
         """A new page."""
-        session = PageSession(self._assistant, self, self._actions)
+        session = PageSession(self._assistant, self, self._actions, visitor)
         self._sessions.add(session)
         return session
 

@@ -76,10 +76,10 @@ _CHATS = ("What can I do for you?", "The line under each answer explains its spe
 _CONTINUES = ("Write a beginning", "This model goes on from there; it does not answer questions.")
 
 
-def welcome(better: Fit | None, parameters: int, *, chats: bool = True) -> str:
+def welcome(better: Fit | None, parameters: int, *, chats: bool = True, here: bool = True) -> str:
     """The empty page of a model of this size, with a better one for this machine. HTML.
 
-    A model that does not chat continues texts.
+    A model that does not chat continues texts. ``here``: the page is not seen from another machine.
     """
     heading, about = _CHATS if chats else _CONTINUES
     cards = "".join(
@@ -87,8 +87,9 @@ def welcome(better: Fit | None, parameters: int, *, chats: bool = True) -> str:
         f"<b>{escape(one.title)}</b><span>{escape(one.hint)}</span></button>"
         for one in (suggestions(parameters) if chats else BEGINNINGS)
     )
+    place = "this computer" if here else "the server that you logged in to"
     return (
-        f"<div class='greeting'><h2>{heading}</h2><p>Everything you write stays on this computer. "
+        f"<div class='greeting'><h2>{heading}</h2><p>Everything you write stays on {place}. "
         f"{about}</p><div class='cards'>{cards}</div></div><div class='offers'>{_offer(better)}</div>"
     )
 

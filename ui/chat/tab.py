@@ -11,7 +11,7 @@ from ui.chat import settings_panel as panel
 from ui.chat.actions import ACTIONS
 from ui.chat.command import ChatCommand
 from ui.chat.page_session import Pages, PageSession
-from ui.tab import Regions, Tab
+from ui.tab import Regions, Tab, Visitor
 from ui.widgets import icon
 
 _MENU_ACTIONS = (
@@ -59,8 +59,8 @@ class ChatTab(Tab):
         self._pages = Pages(assistant, ACTIONS)
 
     @override
-    def view(self) -> PageSession:
-        return self._pages.open()
+    def view(self, visitor: Visitor) -> PageSession:
+        return self._pages.open(visitor)
 
     @override
     def layout(self) -> Regions:

@@ -30,6 +30,7 @@ class ChatState:
     facts: ModelFacts
     models: Sequence[CatalogEntry] = ()
     model: str = ""
+    here: bool = True  # nobody had to log in
     text: ChatText | None = None  # of the model: whether it chats, and how it samples
     template: str = ""  # with which a base model chats
     thinking: Sequence[Thinking] = ()  # reasoning efforts that the model supports
@@ -88,7 +89,7 @@ def values(state: ChatState) -> Values:
 
 def _welcome(state: ChatState) -> str:
     chats = state.text is None or state.text.chats
-    return welcome(state.suggested, state.facts.parameters, chats=chats)
+    return welcome(state.suggested, state.facts.parameters, chats=chats, here=state.here)
 
 
 def running_values(state: ChatState) -> Values:

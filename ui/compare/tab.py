@@ -1,17 +1,19 @@
 """The Compare tab: one prompt plain and in speed modes, and a benchmark of this machine."""
 
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 from typing_extensions import override
 
 from app.bench.compare.benchmark import Benchmark, BenchmarkOptions
+from app.bench.compare.race import Race
 from app.bench.compare.service import BenchmarkService
 from app.chat.assistant import Assistant
 from ui.chat import markdown
 from ui.compare import benchmark, race
 from ui.compare.form import CompareCommand, form
-from ui.tab import Tab, Values, View
+from ui.tab import Tab, Values, View, Visitor
 from ui.widgets import button, notice
 
 FRAME_SECONDS = 0.1  # the least time between two updates, however fast the tokens come
@@ -50,14 +52,14 @@ class CompareTab(Tab):
         return super().region(name, place)
 
     @override
-    def view(self) -> "ComparePage":
-        return ComparePage(self._service)
+    def view(self, visitor: Visitor) -> "ComparePage":
+        return ComparePage(self._service, visitor.owner)
 
 
 class ComparePage(View[CompareCommand]):
     """What one page shows of the measurements; the service, its source, is shared by all pages."""
 
-    def __init__(self, service: BenchmarkService) -> None:
+    def __init__(self, service: BenchmarkService, owner: str | None) -> None:
         actions = {
             "race": self._race,
             "benchmark": self._benchmark,
@@ -66,7 +68,7 @@ class ComparePage(View[CompareCommand]):
             "remove": self._remove,
         }
         super().__init__(actions, service)
-        self._service = service
+        self._service, self._owner = service, owner
         self._kept = service.kept
         self._open_name = ""  # of the saved benchmark that is open
         self._error = ""  # of the latest command
@@ -85,14 +87,15 @@ class ComparePage(View[CompareCommand]):
             self._kept = service.kept
             self._open_name = service.kept.name if service.kept else self._open_name
         racing, measuring, waiting = service.racing, service.measuring, service.waiting
+        shown = self._own_race
         measured = benchmark.progress(service.benchmark, waiting=waiting) if measuring else ""
         return {
             "form": self._current_form(),
             "act": self._row("Race", "race", running=racing),
-            "status": race.status(service.race, busy=racing, waiting=waiting),
-            "lanes": race.lanes(service.race, busy=racing),
-            "answers": race.answers(service.race),
-            "verdict": race.verdict(service.race),
+            "status": race.status(shown, busy=racing, waiting=waiting),
+            "lanes": race.lanes(shown, busy=racing),
+            "answers": race.answers(shown),
+            "verdict": race.verdict(shown),
             "bench": benchmark.INTRODUCTION,
             "measure": self._row("Benchmark my machine", "benchmark", running=measuring),
             "progress": measured,
@@ -113,7 +116,7 @@ class ComparePage(View[CompareCommand]):
         self._error = message
 
     async def _race(self, command: CompareCommand) -> None:
-        self._service.start_race(command.race)
+        self._service.start_race(replace(command.race, owner=self._owner))
 
     async def _benchmark(self, command: CompareCommand) -> None:
         self._service.start_benchmark(BenchmarkOptions(command.size))
@@ -127,10 +130,17 @@ class ComparePage(View[CompareCommand]):
     async def _remove(self, command: CompareCommand) -> None:
         await self._service.remove(command.name)
 
+    @property
+    def _own_race(self) -> Race | None:
+        """The latest, unless another key's prompt is in it."""
+        latest = self._service.race
+        hidden = latest is not None and self._owner not in (None, latest.options.owner)
+        return None if hidden else latest
+
     def _current_form(self) -> str:
         model = self._service.assistant.entry.name
         if self._form[0] != model:
-            latest = self._service.race
+            latest = self._own_race
             known = latest.options if latest is not None and latest.model == model else None
             self._form = (model, form(self._service.assistant.facts, self._rivals(model), known))
         return self._form[1]

@@ -11,7 +11,7 @@ from app.setup.checks import MachineView
 from engine.hardware.profile import HardwareProfile
 from ui.hardware import machine, plans, sliders
 from ui.hardware.sliders import HardwareCommand
-from ui.tab import Tab, Values, View
+from ui.tab import Tab, Values, View, Visitor
 from ui.widgets import notice, sheet
 
 _INSTALLED = "Open one to see every choice with its reason, and the bytes of each part."
@@ -28,7 +28,7 @@ class HardwareTab(Tab):
     commands = HardwareCommand
 
     @override
-    def view(self) -> "HardwarePage":
+    def view(self, visitor: Visitor) -> "HardwarePage":
         return HardwarePage(self.assistant)
 
 

@@ -1,7 +1,7 @@
 """The History tab: how drafting performed, what the next answer starts from, the database."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from app.history.store import History
 from app.models.downloads.partial_file import shown_bytes
 from app.server.backups import ROUTE
 from ui.history import charts, priors
-from ui.tab import Command, Tab, Values, View
+from ui.tab import Command, Tab, Values, View, Visitor
 from ui.widgets import button, counted, notice, sheet
 
 
@@ -23,22 +23,23 @@ class HistoryTab(Tab):
     styles = ("history.css",)
 
     @override
-    def view(self) -> "HistoryPage":
-        return HistoryPage(self.assistant.history)
+    def view(self, visitor: Visitor) -> "HistoryPage":
+        return HistoryPage(self.assistant.history, visitor.owner)
 
 
 class HistoryPage(View[Command]):
     """What one page shows: the figures of one model, or of all."""
 
-    def __init__(self, history: History) -> None:
-        actions = {
+    def __init__(self, history: History, owner: str | None) -> None:
+        """An ``owner`` of a key has no use of the database, which holds what every key made."""
+        actions: dict[str, Callable[[Command], Awaitable[None]]] = {
             "model": self._choose,
             "forget": self._forget,
-            "backup": self._back_up,
-            "check": self._check,
         }
+        if owner is None:
+            actions |= {"backup": self._back_up, "check": self._check}
         super().__init__(actions)
-        self._history = history
+        self._history, self._owner = history, owner
         self._model = ""  # all models
         self._message = ""  # HTML
         self._body = ""  # HTML
@@ -78,7 +79,8 @@ class HistoryPage(View[Command]):
 
     def _read(self) -> str:
         history = self._history
-        cells, database = history.figures.cells(), _database(history, self._message)
+        cells = history.figures.cells()
+        database = _database(history, self._message) if self._owner is None else self._message
         if not cells:
             return sheet(charts.nothing(), database)
         known = [(one, history.measurements.priors(one)) for one in history.figures.seen()]

@@ -12,7 +12,7 @@ from app.models.hub.search import Found
 from app.models.library.repository_view import RepositoryView
 from engine.errors import InvalidRequest, TooLarge
 from ui.models import available, downloads, installed
-from ui.tab import Command, Regions, Tab, Values, View, sendable
+from ui.tab import Command, Regions, Tab, Values, View, Visitor, sendable
 from ui.widgets import button, notice
 
 
@@ -29,7 +29,7 @@ class ModelsTab(Tab):
         assistant.before_close(self._manager.close)
 
     @override
-    def view(self) -> "ModelsPage":
+    def view(self, visitor: Visitor) -> "ModelsPage":
         return ModelsPage(self._manager)
 
     @override

@@ -72,6 +72,7 @@ window.slipstream = (() => {
   };
   const connect = (how) => {
     if (!post) watchCrowd();
+    if (!post && document.querySelector('[data-do="logout"]')) watchDoor();
     [post, number] = [how, 0]; // a restarted server counts from 1 again
     showTheme();
     acts.hello?.();
@@ -86,6 +87,20 @@ window.slipstream = (() => {
   acts.theme = () => {
     store("theme", dark() ? "light" : "dark");
     showTheme();
+  };
+
+  // The key was withdrawn, or another tab has logged out: the form takes the place of the page.
+  const watchDoor = () => setInterval(async () => {
+    if (document.visibilityState !== "visible") return;
+    try {
+      const { status } = await fetch("login", { method: "HEAD", redirect: "manual" });
+      if (status === 401) location.reload();
+    } catch { /* the server does not answer now */ }
+  }, LOOK);
+  acts.logout = async () => {
+    await fetch("logout", { method: "POST" });
+    sessionStorage.clear(); // what was typed and not sent
+    location.replace(location.pathname);
   };
 
   const tabs = () => [...document.querySelectorAll("#tabs [role=tab]")];

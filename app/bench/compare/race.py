@@ -45,6 +45,7 @@ class RaceOptions:
     repeats: int = 3
     max_tokens: int = 256
     rival: str = ""
+    owner: str | None = None  # the name of the key whose prompt it is
 
     def lanes(self, model: str) -> tuple[Lane, ...]:
         """The first is what others are compared with."""

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from itertools import count
@@ -15,6 +16,7 @@ from typing_extensions import override
 from app.chat.assistant import Assistant
 from app.request import CallDelta, Completion, Delta
 from app.server.description import ANSWERED, answered, written
+from app.server.door import owner
 from app.server.errors import Failure
 from app.server.models import served
 from app.server.openai_responses.kept import Kept
@@ -305,21 +307,25 @@ def _echoed_choice(choice: Any, custom: Container[str]) -> str | Body:
 
 def router(assistant: Assistant) -> APIRouter:
     """The routes ``/responses`` and ``/responses/ID``."""
-    routes, kept = APIRouter(), Kept()
+    routes, kept_by_owner = APIRouter(), defaultdict[str | None, Kept](Kept)
+
+    def kept_of(request: Request) -> Kept:
+        return kept_by_owner[owner(request.scope)]
 
     @routes.post("/responses", response_model=None, responses=written(_KIND, *_FIELDS))
     async def answer(body: ResponsesBody, request: Request) -> Response:
+        kept = kept_of(request)
         whole = served(assistant, body).resolved(kept)
         protocol = ResponsesProtocol(whole, assistant.loaded.text.token_bytes, kept)
         return await respond(assistant, whole, protocol, request)
 
     @routes.get("/responses/{name}", responses=answered(_KIND, *ANSWERED, *_FIELDS))
-    async def show(name: str) -> Body:
-        return kept.response(name, "name", HTTPStatus.NOT_FOUND).body
+    async def show(name: str, request: Request) -> Body:
+        return kept_of(request).response(name, "name", HTTPStatus.NOT_FOUND).body
 
     @routes.delete("/responses/{name}", responses=answered(_KIND, "id", "deleted"))
-    async def forget(name: str) -> Body:
-        kept.forget(name, "name")
+    async def forget(name: str, request: Request) -> Body:
+        kept_of(request).forget(name, "name")
         return {"id": name, "object": "response", "deleted": True}
 
     return routes

@@ -14,7 +14,9 @@ from typing import Any
 import httpx
 
 from app.chat.assistant import Assistant
+from app.keys.opening import Tls
 from app.server.app import create_app
+from app.server.door import Access
 from app.server.listen import Server
 from app.settings import Settings
 from app.text.template import TRUSTED
@@ -42,22 +44,30 @@ class Running:
     port: int
     assistant: Any
     server: Server
+    host: str = "127.0.0.1"
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
 
 @contextmanager
-def serving(opened: Callable[[], Awaitable[Any]]) -> Iterator[Running]:
+def serving(
+    opened: Callable[[], Awaitable[Any]],
+    host: str = "127.0.0.1",
+    access: Access | None = None,
+    tls: Tls | None = None,
+) -> Iterator[Running]:
     """The endpoint of the assistant that ``opened`` gives in the server's thread."""
-    listener, ready = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    listener, ready = socket.create_server((host, 0)), threading.Event()
     started: list[Running] = []
 
     async def run() -> None:
         assistant = await opened()
-        server = Server(create_app(assistant), ready.set)
-        started.append(Running(listener.getsockname()[1], assistant, server))
+        server = Server(create_app(assistant, host, access=access), ready.set, tls)
+        scheme = "https" if tls else "http"
+        started.append(Running(listener.getsockname()[1], assistant, server, host, scheme))
         await server.serve([listener])
         await assistant.close()
 

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from app.server.app import create_app
+from app.server.door import Access
 from app.server.listen import PunctualH11
 from tests.app.server.fake_assistant import FakeAssistant
 from tests.app.server.serving import HTTP, Running
@@ -54,8 +55,8 @@ def test_local_names_pass_with_any_port(running: Running, name: str) -> None:
         assert HTTP.get(f"{running.url}/health", headers=headers).status_code == 200
 
 
-async def _ask(bound: str, host: str) -> int:
-    transport = httpx.ASGITransport(create_app(FakeAssistant(), bound))
+async def _ask(bound: str, host: str, access: Access | None = None) -> int:
+    transport = httpx.ASGITransport(create_app(FakeAssistant(), bound, access=access))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
         return (await client.get("/health")).status_code
 
@@ -72,6 +73,23 @@ async def _ask(bound: str, host: str) -> int:
 )
 def test_only_the_bound_address_is_added(bound: str, host: str, status: int) -> None:
     assert asyncio.run(_ask(bound, host)) == status
+
+
+@pytest.mark.parametrize(
+    ("bound", "host", "status"),
+    [
+        ("0.0.0.0", "192.168.0.5:7860", 200),  # the address that was connected to
+        ("::", "[fd00::1]:7860", 200),
+        ("0.0.0.0", "server.lan:7860", 200),  # which a person has listed
+        ("192.168.0.5", "server.lan", 200),
+        ("0.0.0.0", "evil.com", 400),
+        ("", "evil.lan", 400),
+    ],
+)
+def test_a_server_for_other_machines_has_its_addresses_and_listed_names(
+    bound: str, host: str, status: int
+) -> None:
+    assert asyncio.run(_ask(bound, host, Access(names=("server.lan",)))) == status
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])

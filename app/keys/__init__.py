@@ -1,0 +1,1 @@
+"""API keys: who may use a server that other machines reach."""
