@@ -34,11 +34,11 @@ from engine.request import (
 )
 from engine.runtime.components import CacheCapacity, EngineComponents, Verify
 from engine.runtime.drafter_pool import DrafterPool
-from engine.runtime.profiling import IdleMeasurement, look, measure, profile, timed
+from engine.runtime.profiling import IdleMeasurement, check_weights, look, measure, profile
 from engine.runtime.registry import drafter_class, named
 from engine.runtime.rounding import measured_margin
 from engine.speculation.rng import RandomSource, SeededRandom
-from engine.speculation.tree import DraftTree, chain
+from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict, verify_or_error
 
 WARM = GenerationRequest((0, 1, 2, 0, 1, 2, 0, 1), 6)
@@ -91,8 +91,8 @@ def _calibrated(spec: ModelSpec, parts: DrafterResources) -> DrafterResources:
     known, target = spec.calibration, parts.target
     if target.source is not None:
         return replace(parts, exact_rows=profile(target, parts.cost))
+    check_weights(target)
     if known is not None:
-        timed(target, [chain([0])])  # weights that give no numbers are found here
         _limit(spec, target, known.exact_rows)
         parts.cost.reset(dict(known.seconds))
         parts.cost.per_context = known.per_context

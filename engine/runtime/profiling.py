@@ -52,6 +52,7 @@ def profile(target: Target, cost: PassCost) -> int:
 
     Raises NumericalError for logits that are not finite: no answer could come from such weights.
     """
+    check_weights(target)
     if target.source is not None:
         _profile_streamed(target, target.source, cost)
         return UNLIMITED
@@ -62,7 +63,6 @@ def profile(target: Target, cost: PassCost) -> int:
 
 def look(target: Target) -> FirstLook:
     """Run a pass of each width and compare the bits; slot 0 is empty before and after."""
-    timed(target, [chain([0])])  # weights that give no numbers are found here
     equal: dict[int, bool] = {}
     with RowComparison(target) as comparison:
         started = time.perf_counter()
@@ -269,10 +269,15 @@ def _profile_streamed(target: Target, source: LayerSource, cost: PassCost) -> No
 
 
 def timed(target: Target, trees: list[DraftTree], slot: int = 0) -> float:
-    """Seconds of a pass over an empty slot; raises NumericalError for logits that are not finite."""
+    """Seconds of a pass over an empty slot."""
     started = time.perf_counter()
-    (scores,) = target.score([slot], trees)
+    target.score([slot], trees)
     target.commit(slot, [])
-    seconds = time.perf_counter() - started
+    return time.perf_counter() - started
+
+
+def check_weights(target: Target) -> None:
+    """Raise NumericalError for weights that give no numbers; damage to one token its requests find."""
+    (scores,) = target.score([0], [chain([0])])
+    target.commit(0, [])
     check_finite(scores.logits[-1].amax())
-    return seconds

@@ -16,7 +16,7 @@ STARTS = ['{"a": 1', '{"a":', "{", '{"a": 42, "b": 4']
 
 def begun(start: str, **fields: Any) -> dict[str, Any]:
     story = [ASKED, {"role": "assistant", "content": start}]
-    return {"messages": story, "continue_final_message": True, "max_tokens": 80, **fields}
+    return {"messages": story, "continue_final_message": True, "max_tokens": 200, **fields}
 
 
 def rest(url: str, start: str, **fields: Any) -> str:

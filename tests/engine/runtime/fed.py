@@ -12,7 +12,8 @@ def gguf_text(seed, length):
 
 
 def fed_from_now_on(model):
-    """The list of tokens that the model is fed after this call."""
-    fed, feed = [], model.feed
+    """The list of tokens that the model is fed after this call, and of those that a prompt ends with."""
+    fed, feed, decode = [], model.feed, model.decode
     model.feed = lambda slot, tokens: fed.extend(tokens) or feed(slot, tokens)
+    model.decode = lambda slot, tokens: fed.extend(tokens[:-1]) or decode(slot, tokens)
     return fed
