@@ -18,7 +18,7 @@ from engine.hardware.shape import LayerKinds, ModelShape
 from engine.models.gguf.library import llama_library
 from engine.models.gguf.target import load
 from engine.request import ModelSpec
-from tests.engine.models.gguf.windowed import WITH_WINDOWS, windowed_gguf
+from tests.engine.models.gguf.families import WINDOWED, family_gguf
 
 GEMMA_12B = ModelShape(
     3840, 48, 16, 8, 256, 15360, 262208, 131072, tied=True,
@@ -103,10 +103,10 @@ def test_rows_call_more_experts_the_more_they_are() -> None:
     assert called_experts(32, 4, 1000) == pytest.approx(32)
 
 
-@pytest.mark.parametrize("kind", WITH_WINDOWS)
+@pytest.mark.parametrize("kind", WINDOWED)
 @pytest.mark.parametrize("windowed", [False, True])
 def test_the_cache_is_as_large_as_planned(tmp_path, kind: str, windowed: bool) -> None:
-    file = windowed_gguf(tmp_path / "model.gguf", kind, context=8192)
+    file = family_gguf(tmp_path / "model.gguf", kind, context_length=8192)
     [known] = forms("model", file, "llama_cpp")
     planned_form = known.narrow if windowed else known
     assert planned_form is not None
