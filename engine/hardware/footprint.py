@@ -74,7 +74,9 @@ class Footprint:
     passing: Passing
     loading: int = 0  # held besides the weights while they are read
     dense: bool = True
-    state: int = 0  # running state of a conversation, with the states that it may go back to
+    state: int = (
+        0  # running state of a conversation, with those of its last rows that are kept, too
+    )
     passed: int = 0  # of them, what a pass computes of a layer before it is kept
     experts: tuple[int, ...] = ()  # of ``layers``, what may lie in RAM where passes run on a GPU
     called: tuple[int, int] = (0, 0)  # experts of a layer, and those that a token goes through
@@ -202,8 +204,9 @@ def llama_footprint(
         context=shape.context,
         passing=passing,
         dense=shape.dense,
-        state=(1 + shape.rollback + _CHECKPOINTS) * shape.state,
+        state=(1 + shape.rollback) * shape.state,
         passed=(1 + shape.rollback) * shape.layer_state,
+        aside=_CHECKPOINTS * shape.state,
         experts=tuple(experts) if experts is not None else _experts(shape, weights),
         called=(shape.experts, shape.used),
     )
