@@ -187,7 +187,7 @@ def llama_footprint(
     passing = Passing(
         prompt=_LLAMA_CHUNK if shape.state else _LLAMA_PROMPT,
         row=4 * (max(3 * shape.feed_forward, shape.mixed) + 4 * shape.hidden),
-        cell=2,
+        cell=2 * (bool(shape.kv_values) + bool(shape.window)),  # a mask for each kind of attention
         head=4 * shape.vocab,
         scored=4 * shape.vocab,  # copied; a tree of half as many nodes has probabilities, too
         outputs=_LLAMA_OUTPUTS,
@@ -222,8 +222,10 @@ def _narrow(full: Footprint, shape: ModelShape) -> Footprint:
     """Cells for the whole text, and others for a window and a pass, of each conversation."""
     row = 2 * shape.narrow
     cells = -(-(shape.window + _LLAMA_BATCH) // _LLAMA_CELLS) * _LLAMA_CELLS
+    passing = replace(full.passing, prompt=_LLAMA_CHUNK, cell=2, row=full.passing.row + 2 * cells)
     return replace(
         full,
+        passing=passing,
         kv_row=full.kv_row - row,
         state=cells * row,
         window=shape.window,
