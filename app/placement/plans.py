@@ -142,12 +142,14 @@ def forms(name: str, place: Path, backend: str) -> tuple[Footprint, ...]:
 
 def _gguf(name: str, place: Path) -> Footprint:
     from engine.models.gguf.asked import goes_back, windows_of
+    from engine.models.gguf.consistency import check_consistent
     from engine.models.gguf.header import read_parts
     from engine.models.gguf.model import EXPERTS
     from engine.models.gguf.state_shape import number as numbered
     from engine.models.gguf.state_shape import state_shape
 
     parts = read_parts(place)
+    check_consistent(parts)  # what follows asks llama.cpp, which would end the process
     head = parts[0]
     tensors = [(t.name, prod(t.shape), t.bytes) for part in parts for t in part.tensors]
 

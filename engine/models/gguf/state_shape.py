@@ -7,6 +7,7 @@ in llama.cpp's ``llama_hparams``: no architecture is looked up by its name.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from engine.models.gguf.header import GgufHeader
 
@@ -54,9 +55,9 @@ def state_shape(parts: Sequence[GgufHeader]) -> StateShape | None:
 def number(header: GgufHeader, key: str, otherwise: int = 0) -> int:
     """A whole number of the architecture's own; the largest of a list with one for each layer."""
     found = header.of(key)
-    if isinstance(found, tuple):
-        return max((int(value) for value in found), default=otherwise)
-    return int(found) if isinstance(found, int | float) else otherwise
+    listed = found if isinstance(found, tuple) else (found,)
+    numbers = (one for one in listed if isinstance(one, int | float) and isfinite(one))
+    return max(map(int, numbers), default=otherwise)
 
 
 def values_differ(parts: Sequence[GgufHeader]) -> bool:
