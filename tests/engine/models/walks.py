@@ -2,7 +2,7 @@
 
 import random
 
-from engine.models.gguf.recurrent_target import RecurrentTarget
+from engine.models.gguf.checkpointed_target import CheckpointedTarget
 from engine.request import GenerationRequest
 from engine.speculation.tree import chain
 from tests.engine.models.gguf.families import VOCAB
@@ -43,7 +43,7 @@ def _put_away(target, texts, needed, chance):
         if chance.random() < 0.3:
             target.swap_out(slot)
     for slot in needed:
-        if chance.random() < 0.5 or not isinstance(target, RecurrentTarget):
+        if chance.random() < 0.5 or not isinstance(target, CheckpointedTarget):
             target.swap_in(slot)
 
 

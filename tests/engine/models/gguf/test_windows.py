@@ -6,10 +6,10 @@ import pytest
 
 from engine.interfaces.target import Capability
 from engine.models.gguf.asked import windows_of
+from engine.models.gguf.chain_targets import WindowedTarget
 from engine.models.gguf.header import read_header
 from engine.models.gguf.library import llama_library
 from engine.models.gguf.target import load
-from engine.models.gguf.windowed_target import WindowedTarget
 from engine.request import ModelSpec
 from engine.speculation.tree import chain
 from tests.engine.models.gguf.families import (
