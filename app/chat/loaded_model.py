@@ -10,7 +10,8 @@ from math import ceil
 from pathlib import Path
 
 from app.chat.chosen_templates import ChosenTemplates
-from app.chat.reply import AnswerReader, RunningReply
+from app.chat.engine_answer import AnswerReader, EngineAnswer
+from app.chat.reply import RunningReply
 from app.chat.stored_answer import AnswerSink
 from app.errors import HistoryError
 from app.history.measurements import StoredCalibrations
@@ -275,7 +276,8 @@ class LoadedModel:
     ) -> RunningReply:
         """Let the engine answer."""
         generation, reader = self.worker.generate(prepared.request), self._reader(prepared)
-        return RunningReply(generation, prepared.request, reader, sink, news)
+        answer = EngineAnswer(generation, prepared.request, reader)
+        return RunningReply(answer, prepared.continued, sink, news)
 
     def _reader(self, prepared: PreparedRequest) -> AnswerReader:
         """What reads the answer: the rest of a text that a client started is text and no reasoning."""

@@ -9,7 +9,8 @@ from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
-from app.chat.reply import Arrived, compared
+from app.chat.engine_answer import compared
+from app.chat.reply import Arrived
 from app.history.store import History
 from app.models.catalog import CatalogEntry
 from app.request import AnswerEvent, ChatRequest, Completion
