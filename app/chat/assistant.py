@@ -97,7 +97,7 @@ class Assistant:
     @property
     def plan(self) -> Plan | None:
         """Where the loaded model is placed, and why; None for models that fit anywhere."""
-        return self.in_memory.plan if self.in_memory else None
+        return self.current.local.plan if self.current.local else None
 
     @property
     def facts(self) -> ModelFacts:
@@ -115,29 +115,9 @@ class Assistant:
         return self.current.answers
 
     @property
-    def in_memory(self) -> LoadedModel | None:
-        """The model in this machine's memory, if any."""
-        return self.current.local
-
-    @property
-    def local(self) -> LoadedModel:
-        """The model in this machine's memory, with its worker and its files; raises ModelNotLoaded."""
-        return self.current.here()
-
-    @property
-    def away(self) -> str:
-        """The engine elsewhere that answers, in words; empty where this one does."""
-        remote = self.current.remote
-        return remote.away if remote else ""
-
-    @property
     def loading(self) -> str:
         """The model that is being loaded."""
         return self.current.loading
-
-    def named(self, model: str) -> AnsweringModel:
-        """The model of that name, of another engine or loaded here; raises UnknownModel."""
-        return self.current.named(model)
 
     @property
     def answering(self) -> int:
@@ -153,16 +133,6 @@ class Assistant:
     def models(self) -> list[CatalogEntry]:
         """Every model that can be named, in catalogue order, those of other engines last."""
         return self.current.entries()
-
-    def served(self) -> list[CatalogEntry]:
-        """The models that programs can ask now."""
-        return self.current.served()
-
-    async def ask_engines(self) -> dict[str, str]:
-        """Ask other engines for their models; returns why some did not list any, by engine."""
-        engines = self.current.engines
-        await engines.refresh()
-        return engines.problems
 
     async def switch(self, model: str, context: int | None = None, *, anyway: bool = False) -> None:
         """Let ``model`` answer; one of this machine is loaded, and running answers end as if stopped.
@@ -206,7 +176,11 @@ class Assistant:
         """
         news = Observable()
         replies = [
-            self._start(each.choice(at), self._figures_of(each), news)
+            self._start(
+                each.choice(at),
+                FiguresOnly(self.history, each.conditions, each.chat.conversation),
+                news,
+            )
             for each in requests
             for at in range(count)
         ]
@@ -381,9 +355,6 @@ class Assistant:
         """The system prompt and the messages; the oldest may be left out."""
         about = await asyncio.to_thread(self.history.conversation, conversation)
         return await asyncio.to_thread(self.loaded.seen, [*_system(about.system), *messages])
-
-    def _figures_of(self, prepared: Prepared) -> FiguresOnly:
-        return FiguresOnly(self.history, prepared.conditions, prepared.chat.conversation)
 
     def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
         """What earlier answers measured; an answer can do without."""

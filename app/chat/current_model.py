@@ -38,6 +38,11 @@ class CurrentModel:
         assert chosen is not None
         return chosen
 
+    @property
+    def away(self) -> str:
+        """The engine elsewhere that answers, in words; empty where this one does."""
+        return self.remote.away if self.remote else ""
+
     def named(self, name: str) -> AnsweringModel:
         """The model of that name: of another engine, or the one that is loaded. Raises UnknownModel."""
         if self.settings.engine_of(name) is not None:
@@ -66,6 +71,11 @@ class CurrentModel:
     def served(self) -> list[CatalogEntry]:
         """Those that programs can ask now: what is loaded here, and other engines' models."""
         return [*([self.local.entry] if self.local else []), *self.engines.entries()]
+
+    async def ask_engines(self) -> dict[str, str]:
+        """Ask other engines for their models; returns why some did not list any, by engine."""
+        await self.engines.refresh()
+        return self.engines.problems
 
     async def switch(self, model: str, context: int | None = None, *, anyway: bool = False) -> None:
         """See ``Assistant.switch``."""

@@ -246,7 +246,7 @@ class Talk:
             loader = self._assistant.loader
             switching = self._assistant.switch(rest)
             await waiting(f"loading {rest}", switching, lambda: loader.share)
-        problems = await self._assistant.ask_engines()
+        problems = await self._assistant.current.ask_engines()
         here = [one.name for one in self._assistant.models() if one.visible and one.usable]
         loaded = self._assistant.entry.name
         for name in dict.fromkeys((loaded, *here)):

@@ -28,7 +28,7 @@ def check_served(assistant: Assistant, name: str) -> None:
 
     The loaded one's name may be written as people and programs do. No name means what answers now.
     """
-    served = assistant.named(name).entry
+    served = assistant.current.named(name).entry
     if not name or name == served.name or is_named(served.name, name, served.repo or ""):
         return
     known = (each for each in assistant.models() if each.usable and each.visible)
@@ -46,7 +46,9 @@ def router(assistant: Assistant) -> APIRouter:
 
     def described(model: CatalogEntry) -> dict[str, Any]:
         """A model as OpenAI and as Anthropic list it."""
-        known = {} if model.remote else {"context": assistant.named(model.name).facts.context}
+        known = (
+            {} if model.remote else {"context": assistant.current.named(model.name).facts.context}
+        )
         context = known.get("context") or model.context
         return {
             "id": model.name,
@@ -67,8 +69,8 @@ def router(assistant: Assistant) -> APIRouter:
     )
     async def list_models(after_id: str = "", before_id: str = "") -> dict[str, Any]:
         """The loaded model and those of other engines; Anthropic's clients ask what is next to one."""
-        await assistant.ask_engines()
-        data = [*map(described, assistant.served())]
+        await assistant.current.ask_engines()
+        data = [*map(described, assistant.current.served())]
         names = [one["id"] for one in data]
         if after_id in names:
             data = data[names.index(after_id) + 1 :]
@@ -87,6 +89,6 @@ def router(assistant: Assistant) -> APIRouter:
     )
     async def show_model(name: str) -> dict[str, Any]:
         check_served(assistant, name)
-        return described(assistant.named(name).entry)
+        return described(assistant.current.named(name).entry)
 
     return routes

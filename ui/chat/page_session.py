@@ -12,6 +12,7 @@ from app.chat.assistant import Assistant
 from app.chat.attachments import compose
 from app.chat.prefetch import ExpectedQuestion
 from app.chat.reply import RunningReply
+from app.errors import RemoteFailed
 from app.models.library.installed import suggestion
 from app.request import Completion
 from app.text.repetition import never_ends
@@ -211,7 +212,7 @@ class PageSession(View[ChatCommand]):
             self._looking = asyncio.create_task(self._look_around(), name="ask other engines")
 
     async def _look_around(self) -> None:
-        await self.assistant.ask_engines()
+        await self.assistant.current.ask_engines()
         self.refresh()
 
     async def _suggest(self) -> None:
@@ -236,6 +237,8 @@ class PageSession(View[ChatCommand]):
                     self.state.written = written
                     self.source.change()
         except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged
+            here = self.assistant.current.local if isinstance(error, RemoteFailed) else None
+            self.state.offer = here.entry.name if here else ""
             self.fail(error_text(error))
         if conversation is not None:
             self.post(ChatCommand(command="ended", id=conversation.id))
@@ -270,7 +273,7 @@ class PageSession(View[ChatCommand]):
         if "settings" in command.model_fields_set:
             state.settings, invalid = valid_settings(command.settings, state.settings)
         if command.command not in _BY_THE_SERVER:
-            state.notice = state.too_large = ""
+            state.notice = state.too_large = state.offer = ""
         try:
             await self.run(command)
         except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged

@@ -55,6 +55,7 @@ class ChatState:
     settings: Settings = field(default_factory=Settings)
     notice: str = ""
     too_large: str = ""  # the model of which the notice says that memory is too small for it
+    offer: str = ""  # a model in memory, for the question that another engine failed on
     once: dict[str, str] = field(default_factory=dict)  # what the page's script does one time
     serial: int = 0  # grows with every change of ``once``
     taken: int = 0  # the highest number of a command that was run
@@ -127,10 +128,19 @@ def _notice(state: ChatState) -> str:
         bar = f'<progress{known} aria-label="In memory"></progress>'
         return f'<p role="status">Loading {escape(state.loading)} …{bar}</p>'
     if state.notice:
-        return f'<p role="alert">{escape(sentence(state.notice))}{_anyway(state.too_large)}</p>'
+        return f'<p role="alert">{escape(sentence(state.notice))}{_anyway(state.too_large)}{_here(state.offer)}</p>'
     if state.away:
         return f'<p role="status" class="away">{escape(sentence(state.away))}</p>'
     return _CONTINUES if state.text is not None and not state.text.chats else ""
+
+
+def _here(model: str) -> str:
+    if not model:
+        return ""
+    return (
+        f' <button type="button" class="soft" data-do="answer-here" data-id="{escape(model)}">'
+        f"Answer with {escape(model)}</button>"
+    )
 
 
 def _anyway(model: str) -> str:

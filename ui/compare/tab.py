@@ -141,7 +141,7 @@ class ComparePage(View[CompareCommand]):
         return None if hidden else latest
 
     def _current_form(self) -> str:
-        local = self._service.assistant.in_memory
+        local = self._service.assistant.current.local
         if local is None:
             return note(_NO_MODEL)
         model = local.entry.name

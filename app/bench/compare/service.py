@@ -81,8 +81,8 @@ class BenchmarkService(Observable):
     def start_race(self, options: RaceOptions) -> None:
         """Begin; raises InvalidRequest, UnknownModel, ModelUnusable."""
         self._check_free()
-        own = self.assistant.local.entry.name
-        check_race(options, self.assistant.local.facts)
+        own = self.assistant.current.here().entry.name
+        check_race(options, self.assistant.current.here().facts)
         if options.rival == own:
             raise InvalidRequest(f"{own} is loaded already; choose another model to race with")
         if options.rival and self._remote(options.rival) is None:
@@ -94,7 +94,7 @@ class BenchmarkService(Observable):
     def start_benchmark(self, options: BenchmarkOptions) -> None:
         """Begin; raises InvalidRequest."""
         self._check_free()
-        lanes = options.lanes(self.assistant.local.facts)
+        lanes = options.lanes(self.assistant.current.here().facts)
         benchmark = Benchmark(
             options, lanes, shipped_questions(SIZES[options.size].each), self.change
         )
@@ -115,7 +115,7 @@ class BenchmarkService(Observable):
     def _remote(self, name: str) -> RemoteModel | None:
         """The model of another engine, if this names one."""
         engine = self.assistant.settings.engine_of(name)
-        found = None if engine is None else self.assistant.named(name)
+        found = None if engine is None else self.assistant.current.named(name)
         return found if isinstance(found, RemoteModel) else None
 
     def _runner(self, model: LoadedModel, max_tokens: int) -> IsolatedRunner:
@@ -124,7 +124,7 @@ class BenchmarkService(Observable):
     async def _race(self, race: Race) -> None:
         """A rival is loaded next to the model for as long as the race lasts, if there is room."""
         options = race.options
-        own = self._runner(self.assistant.local, options.max_tokens)
+        own = self._runner(self.assistant.current.here(), options.max_tokens)
         if not options.rival:
             await run_race(dict.fromkeys(race.lanes, own), race)
             return
@@ -140,7 +140,7 @@ class BenchmarkService(Observable):
             await rival.worker.close()
 
     async def _measure(self, benchmark: Benchmark) -> None:
-        model = self.assistant.local
+        model = self.assistant.current.here()
         runner = self._runner(model, benchmark.size.max_tokens)
         measured = await run_benchmark(runner, benchmark)
         if not measured.samples:
@@ -169,7 +169,7 @@ class BenchmarkService(Observable):
         self.change()
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        worker = self.assistant.local.worker
+        worker = self.assistant.current.here().worker
         try:
             await work()
         except WorkerCrashed as error:

@@ -153,6 +153,8 @@ class Connection:
 
     def _unreachable(self, who: str, error: BaseException) -> RemoteFailed:
         what = self._clean(str(error)) or type(error).__name__
+        if what == _NOBODY:
+            what = "nothing answers at that address"
         if isinstance(error, _TooLongError):
             return RemoteFailed(f"{who} {what}", 502, "engine_answer_unreadable")
         connects = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
@@ -191,6 +193,7 @@ class Connection:
         return line if len(line) <= _SAID else f"{line[:_SAID]} \u2026"
 
 
+_NOBODY = "All connection attempts failed"  # of every address that a name has
 _FAILURES = (openai.OpenAIError, httpx2.HTTPError, ValueError, RecursionError)
 _OVERFLOW = re.compile(
     r"context.?(length|size|window)|longer than|too long|maximum.{0,20}tokens", re.IGNORECASE

@@ -6,6 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,16 @@ FRESH_SECONDS = 20.0  # in which a list is not asked for again
 MOST_MODELS = 500  # of one engine
 
 
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """What is known of one engine."""
+
+    name: str
+    address: str
+    models: tuple[str, ...]
+    problem: str  # why it listed no models; empty where it did
+
+
 class RemoteEngines:
     """Knows every model by NAME/MODEL; an engine that is away keeps the models it had."""
 
@@ -40,6 +51,18 @@ class RemoteEngines:
         self._asked: float | None = None
         self._asking = asyncio.Lock()
         self.problems: dict[str, str] = {}  # by engine: why it did not list its models
+
+    def reports(self) -> list[EngineReport]:
+        """Every engine with its models, or with what is wrong."""
+        return [
+            EngineReport(
+                engine.name,
+                engine.address,
+                tuple(one.id for one in self._known(engine)),
+                self.problems.get(engine.name, ""),
+            )
+            for engine in self._engines.values()
+        ]
 
     def entries(self) -> list[CatalogEntry]:
         """Every model that is known by now."""

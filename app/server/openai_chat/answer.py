@@ -324,7 +324,7 @@ def router(assistant: Assistant) -> APIRouter:
         return await respond(
             assistant,
             named,
-            ChatProtocol(named, assistant.named(named.model).text.token_bytes),
+            ChatProtocol(named, assistant.current.named(named.model).text.token_bytes),
             request,
         )
 
@@ -338,7 +338,7 @@ def router(assistant: Assistant) -> APIRouter:
         return await respond(
             assistant,
             named,
-            TextProtocol(named, assistant.named(named.model).text.token_bytes),
+            TextProtocol(named, assistant.current.named(named.model).text.token_bytes),
             request,
         )
 

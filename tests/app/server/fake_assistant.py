@@ -35,6 +35,11 @@ def token_bytes(token: int) -> bytes:
     return "é".encode()[:1] if token % 2 else b"word"
 
 
+async def nobody() -> dict[str, str]:
+    """There are no other engines."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What of a prepared request the endpoint reads."""
@@ -55,6 +60,9 @@ class FakeAssistant:
         self.loaded = SimpleNamespace(
             text=SimpleNamespace(token_bytes=token_bytes), entry=self.entry, facts=self.facts
         )
+        self.current = SimpleNamespace(
+            served=self.models, named=lambda _: self.loaded, ask_engines=nobody
+        )
         self.history = history
         self.forget()
 
@@ -70,14 +78,6 @@ class FakeAssistant:
 
     def models(self) -> list[CatalogEntry]:
         return [self.entry]
-
-    served = models
-
-    def named(self, _: str) -> SimpleNamespace:
-        return self.loaded
-
-    async def ask_engines(self) -> dict[str, str]:
-        return {}
 
     async def prepare(self, request: ChatRequest) -> Prepared:
         prompt = sum(len(one.content.split()) for one in request.conversation_or_text)

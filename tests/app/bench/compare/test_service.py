@@ -71,7 +71,7 @@ async def test_a_changed_model_and_a_dead_engine_are_reported(tmp_path):
         laboratory = BenchmarkService(assistant)
         laboratory.start_race(LONG)
         await until_round(laboratory, 0)
-        await assistant.local.worker.close()  # as a switch does
+        await assistant.current.here().worker.close()  # as a switch does
         await laboratory.ended()
         assert "Another model was chosen" in laboratory.problem
     async with assisted(tmp_path, fake_engine.fragile) as assistant:
