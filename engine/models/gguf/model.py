@@ -91,7 +91,8 @@ def _load(library: Library, spec: ModelSpec) -> object:
             "support; install one that has, or ask for 0"
         )
     params = library.model_parameters()
-    params.n_gpu_layers = spec.gpu_layers
+    # llama.cpp counts the head as a layer behind the last one
+    params.n_gpu_layers = spec.gpu_layers + (spec.gpu_layers > 0)
     overrides = _experts_in_ram(spec.cpu_experts)  # kept: C holds only the address
     params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
     model = api.llama_model_load_from_file(os.fsencode(spec.folder), params)
