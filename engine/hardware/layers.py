@@ -69,8 +69,12 @@ def idle_weights(shape: ModelShape) -> int:
     kinds = shape.kinds or _ALIKE
     expert = 3 * shape.hidden * shape.feed_forward
     others = shape.experts - kinds.used if kinds.used else 0
-    table = kinds.per_layer * shape.layers * shape.vocab
-    return (shape.layers - kinds.dense) * others * expert + table
+    return (shape.layers - kinds.dense) * others * expert + looked_up_weights(shape)
+
+
+def looked_up_weights(shape: ModelShape) -> int:
+    """Of the layers' own embeddings, of which a token reads one row."""
+    return (shape.kinds or _ALIKE).per_layer * shape.layers * shape.vocab
 
 
 def _sees_all(shape: ModelShape, index: int) -> bool:
