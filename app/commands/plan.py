@@ -179,7 +179,8 @@ def _best(options: PlanOptions) -> Fit | None:
 
 def _offered(chosen: Fit) -> str:
     name, size = chosen.entry.name, gib(chosen.size)
-    return f"{name}, {size}, suits this machine best: slipstream models pull {name}"
+    get = f"slipstream models pull {name}"
+    return f"{name}, {size}, suits this machine best: {get}. {chosen.where}"
 
 
 def _machine(options: PlanOptions) -> HardwareProfile:
