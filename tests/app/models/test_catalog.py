@@ -130,11 +130,16 @@ def test_everything_offered_is_described_to_the_end(settings):
         assert all(name.endswith(".gguf") for name in entry.files)
 
 
-def test_folders_take_sixteen_bits_a_weight(settings):
-    """Tied tables may be stored twice."""
-    for entry in offered(settings):
-        bits = 8 * entry.size / entry.parameters
-        assert entry.gguf or 15.9 < bits < 20.5, f"{entry.name}: {bits:.2f} bits"
+def test_folders_take_two_bytes_a_weight_and_their_headers(settings):
+    """A tied table may be stored twice. With the next test, every entry that is offered is covered."""
+    folders = [entry for entry in offered(settings) if not entry.gguf]
+    assert len(folders) >= 20
+    for entry in folders:
+        shape = entry.shape
+        table = 2 * shape.vocab * shape.hidden if shape is not None and shape.tied else 0
+        over = entry.size - 2 * entry.parameters
+        headers = over - table if table and over >= table else over
+        assert 0 <= headers < 200_000, f"{entry.name}: {over:,} bytes more than its weights"
 
 
 def file_type(entry: CatalogEntry) -> str:
@@ -210,7 +215,7 @@ def test_a_draft_is_of_the_same_kind_and_much_smaller(settings):
 
 def test_layerskip_has_an_exit_layer_and_says_that_it_is_gated_and_not_open(settings):
     exits = [entry for entry in offered(settings) if entry.exit_layer is not None]
-    assert len(exits) >= 3
+    assert len(exits) >= 2
     for entry in exits:
         assert entry.mode == "early_exit"
         assert entry.gated

@@ -100,7 +100,7 @@ def biased(shape: ModelShape):
         ("qwen3.8-27b-q4", gated_delta), ("qwen3.6-35b-a3b-q4", gated_delta),
         ("gemma-4-e2b-q4", windowed), ("gemma-4-e4b-q4", windowed), ("gemma-4-12b-q4", windowed),
         ("gemma-4-26b-a4b-q4", windowed), ("lfm2.5-1.2b-q4", convolved),
-        ("lfm2.5-2.6b-q4", convolved), ("lfm2.5-8b-a1b-q4", convolved), ("gpt-oss-20b", biased),
+        ("lfm2.5-2.6b-q4", convolved), ("lfm2.5-8b-a1b-q4", convolved), ("gpt-oss-20b", biased), ("gpt-oss-120b", biased),
     ],
 )  # fmt: skip
 def test_a_shape_weighs_what_transformers_builds_of_it(tmp_path, name, config):
