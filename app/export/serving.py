@@ -96,6 +96,15 @@ def flags(**given: object) -> list[str]:
     return found
 
 
+def on_each(
+    nodes: int, line: Sequence[str], joins: Callable[[int], Sequence[str]]
+) -> tuple[tuple[str, ...], ...]:
+    """The same line for each machine; ``joins`` gives what joins one to the others, if there are any."""
+    if nodes == 1:
+        return (tuple(line),)
+    return tuple((*line, *joins(rank)) for rank in range(nodes))
+
+
 def chosen(
     drafts: Sequence[Draft], has: Callable[[Draft], bool], engine: str
 ) -> tuple[Draft | None, list[str]]:

@@ -12,6 +12,7 @@ from app.export.serving import (
     Serving,
     chosen,
     flags,
+    on_each,
 )
 
 ENGINE = "vLLM 0.33.0"
@@ -48,16 +49,14 @@ def command(serving: Serving) -> Command:
         ),
         *(flags(speculative_config=json.dumps(_speculation(draft))) if draft else ()),
     ]
-    start = ["vllm", "serve", serving.weights.source]
-    nodes = [
-        [
+    lines = on_each(
+        serving.nodes,
+        ["vllm", "serve", serving.weights.source, *options],
+        lambda rank: [
             *flags(nnodes=serving.nodes, node_rank=rank, master_addr=HEAD),
             *(("--headless",) if rank else ()),
-        ]
-        for rank in range(serving.nodes)
-    ]
-    several = nodes if serving.nodes > 1 else [[]]
-    lines = tuple((*start, *options, *more) for more in several)
+        ],
+    )
     suffix = [_SUFFIX] if draft and draft.kind is Kind.SUFFIX else []
     return Command(ENGINE, lines, (*notes, *suffix))
 
