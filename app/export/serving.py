@@ -82,7 +82,7 @@ class Command:
     notes: tuple[str, ...] = ()
 
 
-HEAD = "FIRST_MACHINE"  # stands for the address of the first machine
+HEAD = "FIRST_MACHINE"  # in place of the address of the first machine
 SHARE = 0.9  # of a GPU's memory: vLLM's own default
 START = 3  # tokens to draft where nothing was measured: SGLang's own default for draft models
 

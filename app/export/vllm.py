@@ -26,7 +26,7 @@ _METHODS = {
     Kind.DSPARK: "dspark",
 }
 _BY_WEIGHTS = (Kind.DFLASH, Kind.DSPARK)  # how many tokens is in the draft's own config
-_SUFFIX = "drafts: suffix needs Arctic Inference beside vLLM: pip install arctic-inference"
+_SUFFIX = "drafts: suffix needs Arctic Inference, too: pip install arctic-inference"
 _LONGEST_MATCH = 4  # tokens that have to match before vLLM copies; it has no default
 
 
