@@ -307,7 +307,7 @@ def _target(spec: ModelSpec) -> Target:
 
 
 def _source(spec: ModelSpec, limit: int) -> str:
-    """Where layers come from: memory where there is ample, the disk, or RAM beside a device."""
+    """Where layers come from: memory where there is ample, the disk, or RAM next to a device."""
     if spec.device != "cpu":
         return "ram"
     stored = sum(file.stat().st_size for file in Path(spec.folder).glob("*.safetensors"))
@@ -342,7 +342,7 @@ def _draft_spec(spec: ModelSpec) -> ModelSpec:
 def _undrafted(
     spec: ModelSpec, parts: DrafterResources, able: tuple[str, ...], refused: dict[str, str]
 ) -> tuple[str, ...]:
-    """Why a model is not drafted for, or not in trees; empty where nothing stands in the way."""
+    """Why a model is not drafted for, or not in trees; empty where it is drafted for."""
     if not set(able) - {PLAIN, AUTO}:
         return (f"nothing drafts for {spec.name}: {next(iter(refused.values()), '')}",)
     why = parts.target.refuses(frozenset({Capability.TREE}))

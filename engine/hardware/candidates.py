@@ -160,7 +160,7 @@ def lack(choice: Placement, room: Room) -> tuple[int, int]:
 
 
 def _wished(form: Footprint, wishes: PlanConstraints) -> bool:
-    """Rounded weights are another model: nobody gets them unasked."""
+    """Rounded weights are another model: they are used only where asked for."""
     asked = wishes.dtype or (None if form.dtype == INT8 else form.dtype)
     return wishes.backend in {None, form.backend} and asked == form.dtype
 

@@ -43,7 +43,7 @@ class Passing:
     cell: int  # of a row, for each token it sees
     head: int  # logits of a row, where the backend keeps room for them
     scored: int  # logits and probabilities of a scored row
-    outputs: int = 0  # rows of logits that are kept apart
+    outputs: int = 0  # rows of logits that have a buffer of their own
 
     def bytes(self, context: int, nodes: int) -> int:
         """The widest pass after a full context, and a tree's logits."""
@@ -119,7 +119,7 @@ class Footprint:
         return batch * grown_rows(context + nodes) * self.kv_row
 
     def _cells(self, context: int, batch: int) -> int:
-        """Of llama.cpp's one cache; a running state has a cache of its own beside it."""
+        """Of llama.cpp's one cache; a running state has a cache of its own."""
         if self.state:
             each = context + _LLAMA_OUTPUTS
             return batch * -(-each // _LLAMA_CELLS) * _LLAMA_CELLS
