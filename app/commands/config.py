@@ -43,4 +43,4 @@ def run(options: ConfigOptions) -> int:
 def _shown(name: str, value: object) -> str:
     if value is None:
         return _UNSET.get(name, "automatic")
-    return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)
+    return (", ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
-from app.errors import AppError, UnknownDrafter, UnknownModel, WorkerCrashed
+from app.errors import AppError, RemoteFailed, UnknownDrafter, UnknownModel, WorkerCrashed
 from app.server.text_schemas import sendable
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError
 
@@ -88,6 +88,8 @@ def explain(error: Exception, scope: Scope) -> Failure:
     """The failure of ``error``; the details of an unexpected one are in the log only."""
     if isinstance(error, ApiError):
         return error.failure
+    if isinstance(error, RemoteFailed):
+        return Failure(error.status, str(error), code=error.code)
     for kind, status, param, code in _KNOWN:
         if isinstance(error, kind):
             return Failure(status, str(error), param, code)

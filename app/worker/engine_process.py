@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from app.environment import hide_network
 from app.sandbox import end_with_parent
-from app.settings import hide_network
 from app.worker import messages
 from engine.errors import ContextOverflow, EngineError
 from engine.request import Done, Event, GenerationRequest, ModelSpec

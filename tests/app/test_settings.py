@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from app.environment import PAGE_FILES, QUIET, tame_libraries, without_network
 from app.errors import SettingsError
 from app.settings import (
-    PAGE_FILES,
     POCKET,
-    QUIET,
     REAL,
     Settings,
     load_settings,
     prepare_home,
-    tame_libraries,
-    without_network,
 )
 
 

@@ -24,6 +24,7 @@ async def hello(session: PageSession, command: ChatCommand) -> None:
     await refresh(session, command)
     session.come_back(command.name)
     session.suggest()
+    session.look_around()
     if command.id and session.state.conversation is None:
         try:
             await session.open(command.id)
@@ -37,9 +38,10 @@ async def refresh(session: PageSession, _: ChatCommand) -> None:
     state, assistant = session.state, session.assistant
     state.facts, state.model = assistant.facts, assistant.entry.name
     state.loading, state.text = assistant.loading, assistant.loaded.text
+    state.away = assistant.away
     state.template, state.loaded = assistant.loaded.template, assistant.loader.share
     state.thinking = await asyncio.to_thread(lambda: assistant.loaded.text.thinking)
-    state.models = [one for one in assistant.models() if one.visible and one.folder is not None]
+    state.models = [one for one in assistant.models() if one.visible and one.usable]
     await session.list_conversations()
     if state.conversation is not None:
         try:

@@ -51,6 +51,7 @@ class PageSession(View[ChatCommand]):
         self._watching: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._suggesting: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._stale = False
         self._started = False  # the page has sent a command
         self._only_answer = False  # since the last update only the running answer changed
@@ -203,6 +204,15 @@ class PageSession(View[ChatCommand]):
     def suggest(self) -> None:
         """Look for a better model for this machine in the background."""
         self._suggesting = asyncio.create_task(self._suggest(), name="suggest a model")
+
+    def look_around(self) -> None:
+        """Ask other engines for their models in the background."""
+        if self.assistant.settings.engines:
+            self._looking = asyncio.create_task(self._look_around(), name="ask other engines")
+
+    async def _look_around(self) -> None:
+        await self.assistant.ask_engines()
+        self.refresh()
 
     async def _suggest(self) -> None:
         await asyncio.sleep(SUGGEST_SECONDS)

@@ -9,7 +9,8 @@ from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
-from app.chat.reply import Arrived, compared
+from app.chat.engine_answer import compared
+from app.chat.reply import Arrived
 from app.history.store import History
 from app.models.catalog import CatalogEntry
 from app.request import AnswerEvent, ChatRequest, Completion
@@ -40,6 +41,7 @@ class Prepared:
 
     chat: ChatRequest
     prompt_tokens: int
+    first_tokens: tuple[int, ...] = ()
     freed: tuple[str, ...] = ()
 
 
@@ -50,7 +52,9 @@ class FakeAssistant:
         drafters, refused = ("none", "lookup"), (("chain", "it has no draft"),)
         self.facts = ModelFacts("pocket", CONTEXT, 4096, 8, 10_000_000, drafters, refused)
         self.entry = CatalogEntry("pocket", "Repeats.", Path("/nowhere"))
-        self.loaded = SimpleNamespace(text=SimpleNamespace(token_bytes=token_bytes))
+        self.loaded = SimpleNamespace(
+            text=SimpleNamespace(token_bytes=token_bytes), entry=self.entry, facts=self.facts
+        )
         self.history = history
         self.forget()
 
@@ -66,6 +70,14 @@ class FakeAssistant:
 
     def models(self) -> list[CatalogEntry]:
         return [self.entry]
+
+    served = models
+
+    def named(self, _: str) -> SimpleNamespace:
+        return self.loaded
+
+    async def ask_engines(self) -> dict[str, str]:
+        return {}
 
     async def prepare(self, request: ChatRequest) -> Prepared:
         prompt = sum(len(one.content.split()) for one in request.conversation_or_text)
