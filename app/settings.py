@@ -229,7 +229,7 @@ def _usual_home() -> Path:
 
 
 def _of_user(find: Callable[..., Path]) -> Path | None:
-    """A folder of the user's; None where nobody knows the home folder of this user."""
+    """A folder of the user's; None where this user's home folder is not known."""
     try:
         found = find(NAME, appauthor=False)
     except RuntimeError:
@@ -248,7 +248,7 @@ def _temporary_folder() -> str:
 
 
 def default_model() -> str:
-    """What answers where nobody chose a model: the real one where it is here and can run."""
+    """What answers where no model was chosen: the real one where it is here and can run."""
     return REAL if find_spec(RUNTIME) and packaged(PACKAGE) else POCKET
 
 
@@ -349,7 +349,7 @@ def prepare_home(settings: Settings) -> None:
             f"set {HOME_VARIABLE} to a folder that can be written"
         ) from error
     for folder in (settings.models_folder, settings.logs):
-        with suppress(OSError):  # whoever needs it says what is wrong
+        with suppress(OSError):  # the first use reports what is wrong
             folder.mkdir(exist_ok=True)
 
 

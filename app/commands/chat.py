@@ -230,7 +230,7 @@ class Talk:
         """Send a text file with the next message."""
         path = expanded(Path(rest))
         self._files += (read_attachment(path.name, await asyncio.to_thread(path.read_bytes)),)
-        self._say(f"{path.name} goes with the next message.")
+        self._say(f"{path.name} will be sent with the next message.")
 
     async def system(self, rest: str) -> None:
         """Show or set the system prompt."""
