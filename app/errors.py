@@ -23,12 +23,18 @@ class RequestFailed(AppError):
 class RemoteFailed(AppError):
     """An engine on another machine cannot be reached, refused a request, or broke an answer off.
 
-    ``status`` and ``code`` are what programs get.
+    ``status``, ``code`` and the seconds after which to ask again are what programs get.
     """
 
-    def __init__(self, message: str, status: int = 502, code: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        status: int = 502,
+        code: str | None = None,
+        retry_after: str | None = None,
+    ) -> None:
         super().__init__(message)
-        self.status, self.code = status, code
+        self.status, self.code, self.retry_after = status, code, retry_after
 
 
 class UnknownModel(AppError):

@@ -64,7 +64,7 @@ class RemoteAnswer:
     _stopped_by: str = ""
     _usage: Usage | None = None
     _timings: Timings | None = None
-    _passes: int = 0
+    _drafted: Drafts | None = None  # as the answer itself tells
     _first: float | None = None  # clock at the first token
     _length: int = 0
 
@@ -106,9 +106,11 @@ class RemoteAnswer:
                 chunk = self._chunk(event)
                 self._usage = chunk.usage or self._usage
                 self._timings = chunk.timings or self._timings
-                self._passes = chunk.speculation.passes if chunk.speculation else self._passes
-                for choice in (chunk.choices or ())[:1]:
-                    self._take(choice, progress)
+                if chunk.drafts is not None:
+                    self._drafted = Drafts(*chunk.drafts)
+                for choice in chunk.choices or ():
+                    if not choice.index:  # no other was asked for
+                        self._take(choice, progress)
         if self._finish is None:
             raise self.wire.broken("broke the answer off before its end")
 
@@ -161,8 +163,8 @@ class RemoteAnswer:
         return None
 
     async def _drafts(self, before: Drafts | None) -> Drafts:
-        if self._timings is not None and self._timings.draft_n:
-            return Drafts(self._timings.draft_n, self._timings.draft_n_accepted, self._passes)
+        if self._drafted is not None:
+            return self._drafted
         after = None if before is None or self._cancelled else await self._counted()
         if before is None or after is None:
             return Drafts()

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.request import CallDelta
 from engine.request import Logprob
@@ -15,7 +15,19 @@ _SAMPLE = re.compile(r"^([\w:]+)(?:\{.*\})? (-?[\d.]+(?:e[+-]?\d+)?)(?: \d+)?$",
 class _Lenient(BaseModel):
     """Takes what it knows of an object and leaves the rest."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+Count = Annotated[
+    int, BeforeValidator(lambda told: told if type(told) is int and 0 <= told < 2**31 else 0)
+]
+"""A number of tokens; what is none counts as 0."""
+Milliseconds = Annotated[
+    float | None,
+    BeforeValidator(
+        lambda told: told if isinstance(told, int | float) and 0 <= told < 1e12 else None
+    ),
+]
 
 
 class _Function(_Lenient):
@@ -76,6 +88,7 @@ class _Logprobs(_Lenient):
 class Choice(_Lenient):
     """The next part of an answer."""
 
+    index: int | None = None
     delta: _Delta | None = None
     text: str | None = None  # of a text completion
     finish_reason: str | None = None
@@ -103,43 +116,64 @@ class Choice(_Lenient):
 
 
 class _Details(_Lenient):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: Count = 0
+    reasoning_tokens: Count = 0
 
 
 class Usage(_Lenient):
     """Token counts."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
     prompt_tokens_details: _Details | None = None
     completion_tokens_details: _Details | None = None
 
     @property
     def cached(self) -> int:
         """Tokens of the prompt that were in the engine's cache."""
-        return (self.prompt_tokens_details and self.prompt_tokens_details.cached_tokens) or 0
+        details = self.prompt_tokens_details
+        return details.cached_tokens if details else 0
 
     @property
     def reasoned(self) -> int:
         """Tokens of the answer that were reasoning."""
         details = self.completion_tokens_details
-        return (details and details.reasoning_tokens) or 0
+        return details.reasoning_tokens if details else 0
 
 
 class Timings(_Lenient):
     """What llama-server and Slipstream tell of an answer's speed and drafts."""
 
-    prompt_ms: float | None = None
-    predicted_ms: float | None = None
-    draft_n: int = 0
-    draft_n_accepted: int = 0
+    prompt_ms: Milliseconds = None
+    predicted_ms: Milliseconds = None
+    draft_n: Count = 0
+    draft_n_accepted: Count = 0
 
 
 class Speculation(_Lenient):
     """What Slipstream tells besides."""
 
-    passes: int = 0
+    passes: Count = 0
+
+
+class _OfVllm(_Lenient):
+    num_draft_tokens: Count = 0
+    num_accepted_draft_tokens: Count = 0
+    num_spec_steps: Count = 0
+
+
+class _Metrics(_Lenient):
+    speculative_decoding: _OfVllm | None = None
+
+
+class _OfSglang(_Lenient):
+    spec_num_proposed_drafts: Count = 0
+    spec_num_correct_drafts: Count = 0
+    spec_verify_ct: Count = 0
+
+
+class _Extension(_Lenient):
+    spec_tokens_details: _OfSglang | None = None
 
 
 class Chunk(_Lenient):
@@ -149,7 +183,22 @@ class Chunk(_Lenient):
     usage: Usage | None = None
     timings: Timings | None = None
     speculation: Speculation | None = None
+    metrics: _Metrics | None = None  # vLLM's, where it was started to tell
+    sglext: _Extension | None = None  # SGLang's, where it was asked
     error: Any = None
+
+    @property
+    def drafts(self) -> tuple[int, int, int] | None:
+        """Drafted tokens, accepted ones and passes of this answer; None where nothing is told."""
+        if self.timings is not None and self.timings.draft_n:
+            passes = self.speculation.passes if self.speculation else 0
+            return self.timings.draft_n, self.timings.draft_n_accepted, passes
+        if self.metrics is not None and (vllm := self.metrics.speculative_decoding):
+            return vllm.num_draft_tokens, vllm.num_accepted_draft_tokens, vllm.num_spec_steps
+        if self.sglext is not None and (sglang := self.sglext.spec_tokens_details):
+            told = sglang.spec_num_proposed_drafts, sglang.spec_num_correct_drafts
+            return *told, sglang.spec_verify_ct
+        return None
 
 
 class Listed(_Lenient):

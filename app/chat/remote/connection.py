@@ -23,6 +23,9 @@ _CONNECT_SECONDS, _LOOK_SECONDS = 10.0, 3.0  # to a machine that is there; for l
 _SAID = 400  # characters of an engine's own words in an error
 _TRY_AGAIN = (502, 503, 504)  # a program in front of the engine answered: nothing was read yet
 _PAUSE_SECONDS = 0.5  # before that
+_HEADERS = frozenset(  # that are sent; the library has others, also out of the environment
+    ("host", "accept", "accept-encoding", "authorization", "connection", "content-length")
+) | {"content-type", "user-agent"}
 _AT_ONCE = 64  # events of a flood before others get their turn
 
 
@@ -54,7 +57,11 @@ class Connection:
 
     async def get(self, path: str) -> Any:
         """What a path below the address has, as JSON; raises RemoteFailed."""
-        return json.loads(await self.get_text(f"{self.engine.address}{path}"))
+        text = await self.get_text(f"{self.engine.address}{path}")
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self.failure(error) from error
 
     async def get_text(self, url: str) -> str:
         """The text at ``url`` of this engine; raises RemoteFailed."""
@@ -78,8 +85,9 @@ class Connection:
 
     @property
     def _options(self) -> openai.RequestOptions:
-        """Without a key no header of one is sent."""
-        return {} if self._key else {"headers": {"Authorization": openai.Omit()}}
+        """The engine's own key, whatever the environment has; without one no header of it is sent."""
+        key = f"Bearer {self._key}" if self._key else openai.Omit()
+        return {"headers": {"Authorization": key}}
 
     async def close(self) -> None:
         """Close what is open."""
@@ -175,7 +183,11 @@ class Connection:
         if status >= 500:
             return RemoteFailed(f"{who} failed ({status}): {said}", 502, "engine_failed")
         code = {404: "model_not_found", 429: "rate_limit_exceeded"}.get(status)
-        return RemoteFailed(f"{who} refuses the request ({status}): {said}", status, code)
+        later = error.response.headers.get("retry-after", "")
+        return RemoteFailed(
+            f"{who} refuses the request ({status}): {said}", status, code,
+            retry_after=later if re.fullmatch(r"\d{1,6}", later) else None,
+        )  # fmt: skip
 
     def _said(self, error: openai.APIError) -> str:
         """The engine's own words, if it has any for people."""
@@ -231,6 +243,8 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        for name in {*request.headers.keys()} - _HEADERS:
+            del request.headers[name]
         response = await self._wire.handle_async_request(request)
         if response.headers.get("content-encoding", "identity") != "identity":
             await response.aclose()

@@ -37,11 +37,6 @@ _COUNTERS: Mapping[str, tuple[str, str, str]] = {  # owner -> drafted, accepted,
         "vllm:spec_decode_num_accepted_tokens_total",
         "vllm:spec_decode_num_drafts_total",
     ),
-    "sglang": (
-        "sglang:spec_draft_tokens_total",
-        "sglang:spec_accepted_tokens_total",
-        "sglang:spec_verify_calls_total",
-    ),
 }
 
 
@@ -201,6 +196,8 @@ class _Asked:
             "/chat/completions", chat_body
         )  # fmt: skip
         body: Body = write(name, chat, self.prepared.continued)
+        if self.model.listed.owned_by == "sglang":  # its metrics are means over all requests
+            body["return_spec_tokens_details"] = True
         try:
             async for event in self.model.connection.stream(path, body):
                 yield event
@@ -228,5 +225,6 @@ class _Asked:
         if error.status < 500 or not here or "choose" in str(error):
             return error
         return RemoteFailed(
-            f"{error}; try again, or choose {here}, which runs here", error.status, error.code
-        )
+            f"{error}; try again, or choose {here}, which runs here",
+            error.status, error.code, error.retry_after,
+        )  # fmt: skip
