@@ -60,17 +60,6 @@ def number(header: GgufHeader, key: str, otherwise: int = 0) -> int:
     return max(map(int, numbers), default=otherwise)
 
 
-def values_differ(parts: Sequence[GgufHeader]) -> bool:
-    """Whether layers cache values of several widths: without flash attention llama.cpp pads all to the widest."""
-    widths = set()
-    for shapes in _tensors_by_layer(parts).values():
-        if any(name.startswith(_RECURRENT) for name in shapes):
-            continue
-        names = ("attn_v.weight", "attn_k.weight", "attn_qkv.weight")
-        widths |= {next((shapes[name][1] for name in names if name in shapes), 0)}
-    return len(widths - {0}) > 1
-
-
 def _tensors_by_layer(parts: Sequence[GgufHeader]) -> dict[int, dict[str, tuple[int, ...]]]:
     found: dict[int, dict[str, tuple[int, ...]]] = {}
     for part in parts:
