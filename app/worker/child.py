@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from app.errors import RequestFailed, WorkerCrashed
 from app.sandbox import interrupts_blocked
@@ -24,6 +24,9 @@ from app.settings import without_network
 from app.worker import messages
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import Calibration, Done, Event, GenerationRequest, ModelFacts, ModelSpec
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 log = logging.getLogger(__name__)
 
@@ -74,14 +77,13 @@ def _start(entry: Entry, spec: ModelSpec, level: str) -> tuple[BaseProcess, Conn
     if sys.platform == "linux" and entry.__module__ in AHEAD:
         import_ahead()
         with suppress(EOFError, OSError):  # its imports failed: let them fail where it is told
-            return _start_by("forkserver", entry, spec, level)
-    return _start_by("spawn", entry, spec, level)
+            return _start_in(multiprocessing.get_context("forkserver"), entry, spec, level)
+    return _start_in(multiprocessing.get_context("spawn"), entry, spec, level)
 
 
-def _start_by(
-    method: Literal["forkserver", "spawn"], entry: Entry, spec: ModelSpec, level: str
+def _start_in(
+    context: "ForkServerContext | SpawnContext", entry: Entry, spec: ModelSpec, level: str
 ) -> tuple[BaseProcess, Connection]:
-    context = multiprocessing.get_context(method)
     connection, theirs = context.Pipe()
     process = context.Process(
         target=entry, args=(theirs, spec, level), name="slipstream-engine", daemon=True

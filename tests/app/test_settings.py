@@ -226,6 +226,19 @@ def test_folders_that_are_nice_to_have_may_be_missing(tmp_path):
     prepare_home(Settings(home=tmp_path))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+@pytest.mark.parametrize("mask", [0o777, 0o700, 0o277, 0o022, 0o007, 0])
+def test_no_umask_closes_the_folders_to_their_owner(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        prepare_home(Settings(home=tmp_path / "deep" / "home"))
+    finally:
+        left = os.umask(before)
+    assert left == mask & 0o077
+    for folder in (tmp_path / "deep", tmp_path / "deep/home", tmp_path / "deep/home/logs"):
+        assert folder.stat().st_mode & 0o700 == 0o700
+
+
 def test_another_users_config_is_none_of_ours(monkeypatch):
     def denied(self, **_):
         raise PermissionError(13, "Permission denied")
