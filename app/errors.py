@@ -20,6 +20,23 @@ class RequestFailed(AppError):
     """The engine failed on one request unexpectedly; other requests continue."""
 
 
+class RemoteFailed(AppError):
+    """An engine on another machine cannot be reached, refused a request, or broke an answer off.
+
+    ``status``, ``code`` and the seconds after which to ask again are what programs get.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int = 502,
+        code: str | None = None,
+        retry_after: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after = status, code, retry_after
+
+
 class UnknownModel(AppError):
     """Neither a name of the catalogue nor a folder with a model."""
 
@@ -94,6 +111,10 @@ class ChecksumMismatch(DownloadFailed):
 
 class DiskFull(DownloadFailed):
     """The disk has too little space for the rest of the download."""
+
+
+class ModelNotLoaded(AppError):
+    """This needs a model in this machine's memory, and another engine answers."""
 
 
 class ModelInUse(AppError):

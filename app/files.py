@@ -22,7 +22,7 @@ def replace_file(file: Path, text: str, *, private: bool = False) -> None:
         draft.replace(file)
     except OSError as error:
         with suppress(OSError):
-            draft.unlink(missing_ok=True)  # on a full disk, half of it helps nobody
+            draft.unlink(missing_ok=True)  # on a full disk, half of it is of no use
         raise OSError(error.errno, error.strerror, str(file)) from error  # a write names no file
     sync_folder(file.parent)
 

@@ -67,6 +67,8 @@ class ModelManager(Observable):
         for seen in downloads.snapshots():
             downloads.forget(seen.name)
         self.change()
+        await self.assistant.current.ask_engines()
+        self.change()
 
     async def refresh(self) -> None:
         """Read which models are installed and which would fit this machine."""
@@ -74,8 +76,8 @@ class ModelManager(Observable):
             settings, plan = self.assistant.settings, self.assistant.plan
             self.shelf = await asyncio.to_thread(read_inventory, settings, plan)
             self.used = await asyncio.to_thread(self._in_use)
-            spec = self.assistant.loaded.spec
-            self.contexts = await asyncio.to_thread(context_costs, spec)
+            local = self.assistant.current.local
+            self.contexts = await asyncio.to_thread(context_costs, local.spec) if local else ()
         self.change()
 
     async def search(self, words: str) -> tuple[Found, ...]:
@@ -174,8 +176,9 @@ class ModelManager(Observable):
             await asyncio.to_thread(self._downloads.close)
 
     def _in_use(self) -> frozenset[str]:
-        spec = self.assistant.loaded.spec
-        places = [Path(place) for place in (spec.folder, spec.draft_folder) if place]
+        local = self.assistant.current.local
+        used = (local.spec.folder, local.spec.draft_folder) if local else ()
+        places = [Path(place) for place in used if place]
         return frozenset(
             entry.name
             for entry in self.assistant.models()

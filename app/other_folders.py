@@ -129,7 +129,7 @@ def _path(text: str) -> Path | None:
 
 
 def _user(text: str) -> Path | None:
-    """An absolute path; None where it begins with a home folder that nobody knows."""
+    """An absolute path; None where it begins with an unknown home folder."""
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path's own raises where it fails
     return None if str(path).startswith("~") else path.absolute()
 

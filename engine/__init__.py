@@ -1,1 +1,1 @@
-"""Tokens in, tokens out: drafting, verification and the models behind them."""
+"""Tokens in, tokens out: drafting, verification and the models that do both."""

@@ -185,6 +185,7 @@ def assemble(
     spec: ModelSpec, parts: DrafterResources, no_draft: str, speller: Speller | None = None
 ) -> Engine:
     """An engine over loaded parts; ``no_draft`` is said of drafters that miss a draft model."""
+    verify, randomness = _judges(spec.device)
     room = _room(spec, parts)
     warm = _warm(spec, parts.target, room)
     left = _left(spec, parts, warm, swaps=bool(room.apart))
@@ -210,10 +211,10 @@ def assemble(
         slots=spec.slots,
         warm=warm,
         room=room,
-        verify=_verification(spec.device),
+        verify=verify,
         margin=parts.margin,
         damage=_weights_error(spec),
-        rng=_randomness(spec.device),
+        rng=randomness,
         speller=speller,
         clock=parts.clock,
         later=left,
@@ -270,19 +271,13 @@ def _with_fixed(fixed: int, slot: int, tokens: int) -> int:  # noqa: ARG001 - sl
     return tokens + fixed if tokens else 0
 
 
-def _verification(device: str) -> Verify:
-    """Kernels where the logits lie on a CUDA device, else the definition itself."""
-    return verify_all if _has_kernels(device) else _one_by_one
+def _judges(device: str) -> tuple[Verify, Callable[[int | None], RandomSource]]:
+    """Verification and its random numbers: kernels on a CUDA device, else the definitions themselves.
 
-
-def _randomness(device: str) -> Callable[[int | None], RandomSource]:
-    """Random numbers that the verification of this device can compute where it runs."""
-    return PhiloxRandom if _has_kernels(device) else SeededRandom
-
-
-def _has_kernels(device: str) -> bool:
-    """Torch for CUDA brings Triton on Linux, and not on Windows."""
-    return device != "cpu" and find_spec("triton") is not None
+    Torch for CUDA brings Triton on Linux, and not on Windows.
+    """
+    kernels = device != "cpu" and find_spec("triton") is not None
+    return (verify_all, PhiloxRandom) if kernels else (_one_by_one, SeededRandom)
 
 
 def _one_by_one(
@@ -312,7 +307,7 @@ def _target(spec: ModelSpec) -> Target:
 
 
 def _source(spec: ModelSpec, limit: int) -> str:
-    """Where layers come from: memory where there is ample, the disk, or RAM beside a device."""
+    """Where layers come from: memory where there is ample, the disk, or RAM next to a device."""
     if spec.device != "cpu":
         return "ram"
     stored = sum(file.stat().st_size for file in Path(spec.folder).glob("*.safetensors"))
@@ -347,7 +342,7 @@ def _draft_spec(spec: ModelSpec) -> ModelSpec:
 def _undrafted(
     spec: ModelSpec, parts: DrafterResources, able: tuple[str, ...], refused: dict[str, str]
 ) -> tuple[str, ...]:
-    """Why a model is not drafted for, or not in trees; empty where nothing stands in the way."""
+    """Why a model is not drafted for, or not in trees; empty where it is drafted for."""
     if not set(able) - {PLAIN, AUTO}:
         return (f"nothing drafts for {spec.name}: {next(iter(refused.values()), '')}",)
     why = parts.target.refuses(frozenset({Capability.TREE}))

@@ -154,7 +154,7 @@ class Engine:
     # schedule
 
     def _schedule(self) -> list[RunningRequest]:
-        """Give slots to waiting requests and memory to running ones; those that can go on."""
+        """Give slots to waiting requests and memory to running ones; returns those that have both."""
         admitted = self._scheduler.admit()
         changes = self._scheduler.make_room()
         for slot in changes.emptied:

@@ -197,7 +197,7 @@ class GenerationRequest:
     grammar: Grammar | None = None  # what the answer may look like; it has stop tokens then
     begun: int = 0  # last tokens of the prompt that are the start of the answer, for its grammar
     echo: bool = False  # also report the log probabilities of the prompt; then all of it is read
-    ahead: bool = False  # only the prompt is read, and only while nobody else asks anything
+    ahead: bool = False  # only the prompt is read, and only while no other request waits
 
     def check(self, vocab: int, context: int) -> None:
         """Raise InvalidRequest or ContextOverflow with one sentence when it cannot be answered."""
@@ -247,7 +247,7 @@ def tokens_per_pass(passes: int, accepted: int, emitted: int, answers: int = 1) 
     """How far one pass of the target goes; 0 when none ran.
 
     Every pass gives the drafted tokens that it accepts and one of its own, and what ends an answer is one,
-    too. Behind that nothing counts: a pass that accepts the end of a draft says one token more.
+    too. After that nothing counts: a pass that accepts the end of a draft says one token more.
     """
     return min(passes + accepted, emitted + answers) / passes if passes else 0.0
 
@@ -334,7 +334,7 @@ Event = Tokens | Echo | Done
 class Calibration:
     """What was measured of a model on this machine, for the next load of the same files."""
 
-    seconds: tuple[tuple[int, float], ...]  # (rows, of a pass of so many)
+    seconds: tuple[tuple[int, float], ...]  # (rows, seconds of a pass of that many)
     per_context: float  # seconds more by each cached token
     exact_rows: int  # of a pass in which each row has the bits that it has alone
     margin: float = 0.0  # of two logits, below which a choice is a near tie
@@ -350,7 +350,7 @@ class ModelSpec:
     draft_folder: str | None = None
     device: str = "cpu"
     dtype: str = "float32"  # or bfloat16, float16
-    slots: int = 4  # requests that run at once; so many whole contexts are there for them
+    slots: int = 4  # requests that run at once; there is a whole context for each
     warm: int = 12  # further conversations that stay warm: in that room, or put away in free memory
     exit_layer: int | None = None  # set for checkpoints trained with an early-exit loss
     acceptance_head: str | None = None  # folder of a head that ``train-head`` wrote for this pair
@@ -375,7 +375,9 @@ class ModelSpec:
         None  # drafted rows get plain decoding's bits; None: where that costs little
     )
     calibration: Calibration | None = None  # of an earlier load on this machine; None: measured
-    measure_later: bool = False  # what passes cost is measured well only when nobody asks anything
+    measure_later: bool = (
+        False  # what passes cost is measured well only while there are no requests
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ def imported(folder: str) -> set[str]:
 def test_every_imported_package_is_a_requirement(folder):
     foreign = imported(folder) - sys.stdlib_module_names - {*PACKAGES}
     origins = packages_distributions()
-    extras = PROJECT["project"]["optional-dependencies"]["gguf"] + ["triton"]  # torch brings it
+    optional = PROJECT["project"]["optional-dependencies"]
+    extras = [*optional["gguf"], *optional["keyring"], "triton"]  # torch brings the last
     lines = [*PROJECT["project"]["dependencies"], *extras]
     required = {re.match(r"[\w-]+", line).group() for line in lines}
     required.add("pydantic-core")  # pydantic brings exactly the one it needs

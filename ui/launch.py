@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from app.commands import main as cli
+from app.environment import without_network
 from app.errors import SettingsError
 from app.keys.opening import Opening
 from app.models.catalog import resolve
-from app.settings import without_network
 from app.terminal import notify, waiting
 from ui.gradio_import import without_stubs
 
@@ -35,9 +35,8 @@ def serve(options: cli.ServeOptions) -> int:
     """Serve until a signal arrives; return the exit status. Raises AppError or EngineError."""
     settings = options.settings
     opening = Opening.of(options.host, settings)
-    resolve(
-        settings, options.model, options.draft_model
-    )  # report a wrong name before anything slow
+    if settings.engine_of(options.model) is None:  # report a wrong name before anything slow
+        resolve(settings, options.model, options.draft_model)
     signal.signal(signal.SIGTERM, _interrupt)
     with listen(options.host, options.port) as listener:
         try:
@@ -63,7 +62,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def _serve(options: cli.ServeOptions, opening: Opening, listener: socket.socket) -> None:
     """Load the model, serve until a signal, and end every process."""
     from app.chat.assistant import Assistant
-    from app.chat.loaded_model import Loader
+    from app.chat.loader import Loader
 
     loader = Loader(serving=True)
     settings = options.settings

@@ -4,27 +4,27 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from weakref import WeakValueDictionary
 
-from app.chat.chosen_templates import ChosenTemplates
-from app.chat.loaded_model import ContextUse, LoadedModel, Loader, PreparedRequest
+from app.chat.answering_model import AnsweringModel, ContextUse, Prepared
+from app.chat.current_model import CurrentModel
+from app.chat.loaded_model import LoadedModel
+from app.chat.loader import ChosenTemplates, Loader
 from app.chat.prefetch import ExpectedQuestion, Prefetch
+from app.chat.remote.engines import RemoteEngines
 from app.chat.reply import Arrived, RunningReply, follow
 from app.chat.stored_answer import AnswerSink, FiguresOnly, StoredAnswer
 from app.chat.totals import Totals
-from app.errors import AppError, HistoryError, UnknownConversation
+from app.errors import HistoryError, UnknownConversation
 from app.history.records import Conditions, StoredMessage
 from app.history.store import History
-from app.models.catalog import CatalogEntry, load_catalog, resolve
+from app.models.catalog import CatalogEntry, load_catalog
 from app.observable import Observable
 from app.request import AnswerEvent, ChatRequest, Message, PartialAnswer, ReplyOptions
 from app.settings import Settings
-from app.text.chat_text import ChatText
 from app.text.named_templates import document
-from engine.errors import EngineError
 from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, Prior
 
@@ -42,29 +42,28 @@ class Answering:
 
 
 class Assistant:
-    """One loaded model and the history that its answers are written to."""
+    """The model that answers, and the history that its answers are written to."""
 
     def __init__(
         self,
         settings: Settings,
-        model: LoadedModel,
+        model: LoadedModel | None,
         history: History,
         loader: Loader | None = None,
     ) -> None:
+        """Without a ``model`` one of another engine answers: ``switch`` chooses it."""
         self.loader = loader or Loader(history.calibrations, ChosenTemplates(settings.home))
         self.history = history
         self.settings = settings  # with the folders of state and models
-        self._model = model
+        engines = RemoteEngines(settings.engines, self._local_names)
+        self.current = CurrentModel(settings, self.loader, engines, self._stop_all, model)
         self._running: set[RunningReply] = set()
         self.answers_started = 0  # so that a measurement sees that another answer started
         self.totals = Totals()
         self._by_conversation: dict[str, Answering] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._switching = asyncio.Lock()
         self.prefetch = Prefetch(self._prefetch_request)
-        self._on_switch: list[Callable[[], object]] = []
         self._before_close: list[Callable[[], Awaitable[None]]] = []
-        self.loading = ""  # the model that is being loaded
 
     @classmethod
     async def open(
@@ -78,13 +77,17 @@ class Assistant:
     ) -> "Assistant":
         """Load ``model`` as ``LoadedModel.open`` does; raises HistoryError besides.
 
-        Without ``keeps`` it can do without the history, on a full disk for example.
+        A model of another engine needs no load. Without ``keeps`` it can do without the history, on a full disk for example.
         """
         opened = History.open if keeps else History.open_or_forget
         history = await asyncio.to_thread(opened, settings.database)
         loader = loader or Loader()
         loader.kept, loader.templates = history.calibrations, ChosenTemplates(settings.home)
         try:
+            if settings.engine_of(model) is not None:
+                assistant = cls(settings, None, history, loader)
+                await assistant.switch(model)
+                return assistant
             loaded = await LoadedModel.open(settings, model, draft, settings.dtype, loader)
         except BaseException:
             await asyncio.to_thread(history.close)
@@ -94,22 +97,27 @@ class Assistant:
     @property
     def plan(self) -> Plan | None:
         """Where the loaded model is placed, and why; None for models that fit anywhere."""
-        return self._model.plan
+        return self.current.local.plan if self.current.local else None
 
     @property
     def facts(self) -> ModelFacts:
-        """Facts about the loaded model."""
-        return self._model.facts
+        """Facts about the model that answers."""
+        return self.loaded.facts
 
     @property
     def entry(self) -> CatalogEntry:
-        """The loaded model in the catalogue."""
-        return self._model.entry
+        """The model that answers in the catalogue."""
+        return self.loaded.entry
 
     @property
-    def loaded(self) -> LoadedModel:
-        """The model that answers now: its text, its worker, its files."""
-        return self._model
+    def loaded(self) -> AnsweringModel:
+        """The model that answers now, here or elsewhere."""
+        return self.current.answers
+
+    @property
+    def loading(self) -> str:
+        """The model that is being loaded."""
+        return self.current.loading
 
     @property
     def answering(self) -> int:
@@ -123,79 +131,40 @@ class Assistant:
             await asyncio.sleep(0)  # for the callbacks of the end
 
     def models(self) -> list[CatalogEntry]:
-        """Every model that can be named, in catalogue order."""
-        return list(load_catalog(self.settings))
+        """Every model that can be named, in catalogue order, those of other engines last."""
+        return self.current.entries()
 
     async def switch(self, model: str, context: int | None = None, *, anyway: bool = False) -> None:
-        """Load ``model`` instead of this one; running answers end as if they were stopped.
+        """Let ``model`` answer; one of this machine is loaded, and running answers end as if stopped.
 
         ``context``: tokens of its longest conversation; ``anyway``: also where memory seems too small.
         One model at a time is in memory. When it cannot be loaded, the previous one is loaded again.
         """
-        anyway, context = anyway or self.settings.load_anyway, context or self.settings.context
-        settings = replace(self.settings, load_anyway=anyway, context=context)
-        resolve(settings, model)  # a wrong name changes nothing
-        async with self._switching:
-            self._set_loading(model)
-            telling = asyncio.create_task(self.loader.tell(self._call_switched))
-            try:
-                await self._replace(settings, model)
-            finally:
-                telling.cancel()
-                self._set_loading("")
+        await self.current.switch(model, context, anyway=anyway)
 
     async def use_template(self, name: str) -> None:
         """Chat with a base model by the template of that name; empty: only continue texts.
 
         The choice is kept for this model. Raises SettingsError, ModelUnusable.
         """
-        async with self._switching:
-            folder = self._model.spec.folder
-            text = await asyncio.to_thread(ChatText.load, Path(folder), name)
-            await asyncio.to_thread(self.loader.templates.choose, folder, name)
-            self._model = replace(self._model, text=text, template=name)
+        await self.current.use_template(name)
 
     def when_switching(self, call: Callable[[], object]) -> None:
-        """Call ``call`` whenever loading a model starts, goes on or ends."""
-        self._on_switch.append(call)
-
-    async def _replace(self, settings: Settings, model: str) -> None:
-        await self._stop_all()
-        previous = self._model
-        await previous.worker.close()
-        try:
-            self._model = await LoadedModel.open(settings, model, loader=self.loader)
-        except (AppError, EngineError):
-            self._model = await LoadedModel.load(
-                previous.entry,
-                previous.spec,
-                previous.plan,
-                self.settings,
-                self.loader,
-            )
-            raise
-
-    def _set_loading(self, model: str) -> None:
-        self.loading = model
-        self._call_switched()
-
-    def _call_switched(self) -> None:
-        for call in self._on_switch:
-            call()
+        """Call ``call`` whenever another model answers, or loading one goes on."""
+        self.current.on_switch.append(call)
 
     async def prepare(
         self, request: ChatRequest, continued: PartialAnswer | None = None
-    ) -> PreparedRequest:
+    ) -> Prepared:
         """Render and encode the prompt, once for all answers. Raises InvalidRequest, ContextOverflow."""
-        async with self._switching:  # while a model is being loaded, requests wait for it
-            prepare = self._model.prepare
-        prepared = await asyncio.to_thread(prepare, request, continued)
+        model = await self.current.ready(request.model)
+        prepared = await asyncio.to_thread(model.prepare, request, continued)
         priors = await asyncio.to_thread(self._priors, prepared.conditions)
-        return replace(prepared, request=replace(prepared.request, priors=priors))
+        return prepared.with_priors(priors)
 
     async def answers(
         self,
-        requests: Sequence[PreparedRequest],
+        requests: Sequence[Prepared],
         count: int = 1,
         quiet_seconds: float | None = None,
     ) -> AsyncGenerator[Arrived | None]:
@@ -207,7 +176,11 @@ class Assistant:
         """
         news = Observable()
         replies = [
-            self._start(each.choice(at), self._figures_of(each), news)
+            self._start(
+                each.choice(at),
+                FiguresOnly(self.history, each.conditions, each.chat.conversation),
+                news,
+            )
             for each in requests
             for at in range(count)
         ]
@@ -291,20 +264,19 @@ class Assistant:
 
     async def prompt_tokens(self, request: ChatRequest) -> int:
         """Tokens of the prompt of a request, even where the context is too short."""
-        async with self._switching:
-            count = self._model.prompt_tokens
-        return await asyncio.to_thread(count, request)
+        return await (await self.current.ready(request.model)).prompt_tokens(request)
 
     async def context_use(self, system: str, messages: Sequence[StoredMessage]) -> ContextUse:
         """How much of the context a conversation takes, and how many messages are left out."""
         if not messages:
             return ContextUse(0, 0)
         whole = [*_system(system), *map(_message, messages)]
-        return await asyncio.to_thread(self._model.context_use, whole)
+        return await asyncio.to_thread(self.loaded.context_use, whole)
 
     def _resume_prefetch(self) -> None:
-        if not (self._running or self.loading):
-            self.prefetch.resume(self._model)
+        local = self.current.local
+        if local is not None and local is self.loaded and not (self._running or self.loading):
+            self.prefetch.resume(local)
 
     async def _prefetch_request(
         self, model: LoadedModel, expected: ExpectedQuestion
@@ -328,11 +300,17 @@ class Assistant:
         others = [asyncio.ensure_future(end()) for end in self._before_close]  # may need a network
         try:
             await self._stop_all()
-            await self._model.worker.close()
+            await self.current.close()
             await asyncio.gather(*(reply.ended() for reply in list(self._running)))
             await asyncio.to_thread(self.history.close)
         finally:
             await asyncio.gather(*others)
+
+    def _local_names(self) -> list[str]:
+        """Models that could answer on this machine, the loaded one first."""
+        local = self.current.local
+        known = (one.name for one in load_catalog(self.settings) if one.visible and one.folder)
+        return [*([local.entry.name] if local else []), *known]
 
     async def _stop_all(self) -> None:
         await self.prefetch.close()
@@ -361,7 +339,7 @@ class Assistant:
         self, conversation: str, seen: Sequence[Message], options: ReplyOptions
     ) -> ChatRequest:
         """A base model continues the conversation as one text."""
-        chats = self._model.text.chats
+        chats = self.loaded.text.chats
         return ChatRequest(
             messages=tuple(seen) if chats else (),
             text="" if chats else document(seen),
@@ -376,10 +354,7 @@ class Assistant:
     async def _seen(self, conversation: str, messages: list[Message]) -> list[Message]:
         """The system prompt and the messages; the oldest may be left out."""
         about = await asyncio.to_thread(self.history.conversation, conversation)
-        return await asyncio.to_thread(self._model.seen, [*_system(about.system), *messages])
-
-    def _figures_of(self, prepared: PreparedRequest) -> FiguresOnly:
-        return FiguresOnly(self.history, prepared.conditions, prepared.chat.conversation)
+        return await asyncio.to_thread(self.loaded.seen, [*_system(about.system), *messages])
 
     def _priors(self, conditions: Conditions) -> tuple[Prior, ...]:
         """What earlier answers measured; an answer can do without."""
@@ -390,9 +365,9 @@ class Assistant:
             return ()
 
     def _start(
-        self, prepared: PreparedRequest, sink: AnswerSink, news: Observable | None = None
+        self, prepared: Prepared, sink: AnswerSink, news: Observable | None = None
     ) -> RunningReply:
-        reply = prepared.model.start(prepared, sink, news)
+        reply = prepared.start(sink, news)
         self._running.add(reply)
         self.answers_started += 1
         reply.when_ended(partial(self._ended, reply))
@@ -406,7 +381,7 @@ class Assistant:
 
     def _answer(
         self,
-        prepared: PreparedRequest,
+        prepared: Prepared,
         question: StoredMessage,
         continued: StoredMessage | None = None,
     ) -> RunningReply:

@@ -3,17 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from math import ceil
 from pathlib import Path
 
-from app.chat.chosen_templates import ChosenTemplates
-from app.chat.reply import AnswerReader, RunningReply
+from app.chat.answering_model import ContextUse
+from app.chat.engine_answer import AnswerReader, EngineAnswer
+from app.chat.loader import Loader
+from app.chat.reply import RunningReply
 from app.chat.stored_answer import AnswerSink
-from app.errors import HistoryError
-from app.history.measurements import StoredCalibrations
 from app.history.records import Conditions
 from app.history.task_class import task_class, temperature_class
 from app.models.catalog import CatalogEntry, find_entry, load_catalog, resolve
@@ -44,14 +44,12 @@ from app.worker.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.grammar import Grammar
 from engine.hardware.footprint import INT8
-from engine.hardware.limits import resident
 from engine.hardware.plan import Plan
-from engine.request import Calibration, GenerationRequest, ModelFacts, ModelSpec
+from engine.request import GenerationRequest, ModelFacts, ModelSpec, Prior
 from engine.speculation.common_prefix import common_prefix
 
 log = logging.getLogger(__name__)
 
-PROGRESS_SECONDS = 0.5  # between two looks at how far a load is
 AROUND = 8  # tokens that a template puts around a message; more comes out of the answer's share
 ANSWER = 0.25  # share of the context that is kept free for the answer
 
@@ -77,53 +75,23 @@ class PreparedRequest:
         """Tokens of the prompt, those that may be cached included."""
         return len(self.request.prompt)
 
+    @property
+    def first_tokens(self) -> tuple[int, ...]:
+        """The first token of the prompt."""
+        return self.request.prompt[:1]
+
+    def with_priors(self, priors: tuple[Prior, ...]) -> "PreparedRequest":
+        """The same with what earlier answers measured."""
+        return replace(self, request=replace(self.request, priors=priors))
+
+    def start(self, sink: AnswerSink, news: Observable | None = None) -> RunningReply:
+        """Let the engine answer."""
+        return self.model.start(self, sink, news)
+
     def choice(self, index: int) -> "PreparedRequest":
         """The same prompt with the seed of one of several choices."""
         chat = self.chat.choice(index)
         return replace(self, chat=chat, request=replace(self.request, sampling=chat.sampling))
-
-
-@dataclass(frozen=True, slots=True)
-class ContextUse:
-    """How much of the context a conversation takes, and how many of its oldest messages are left out."""
-
-    used: int
-    unseen: int
-
-
-@dataclass(slots=True)
-class Loader:
-    """How one program loads its models, and how far the load is that runs now."""
-
-    kept: StoredCalibrations | None = None  # what earlier loads measured is not measured again
-    templates: ChosenTemplates = field(default_factory=ChosenTemplates)
-    serving: bool = False  # what can wait is measured when nobody asks anything
-    worker: EngineWorker | None = None  # that loads
-    weights: int = 0  # bytes of its files
-
-    @property
-    def share(self) -> float:
-        """Of the weights, as much as is in memory by now; libraries count, too. 0 where nobody knows."""
-        pid = self.worker.pid if self.worker else None
-        return min(resident(pid) / max(self.weights, 1), 1.0) if pid else 0.0
-
-    async def tell(self, changed: Callable[[], object]) -> None:
-        """Call ``changed`` whenever the share is another one; until this is cancelled."""
-        told = 0.0
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
-            if (share := self.share) != told:
-                told = share
-                changed()
-
-    def keep(self, key: str, calibration: Calibration) -> None:
-        """Store what was measured; without it the next load measures again."""
-        if self.kept is None:
-            return
-        try:
-            self.kept.put(key, calibration)
-        except HistoryError:
-            log.exception("what was measured of a model is not kept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +203,12 @@ class LoadedModel:
         )
         return PreparedRequest(self, chat, request, self._conditions(chat), continued, opened)
 
-    def prompt_tokens(self, chat: ChatRequest) -> int:
+    async def prompt_tokens(self, chat: ChatRequest) -> int:
         """Tokens of the prompt, even where the context is too short; raises InvalidRequest."""
         check_request(chat)
-        return len(self._prompts(chat, chat.prefix)(chat.prefix).ids)
+        return await asyncio.to_thread(
+            lambda: len(self._prompts(chat, chat.prefix)(chat.prefix).ids)
+        )
 
     def seen(self, messages: Sequence[Message]) -> list[Message]:
         """The messages that fit the context: see ``first_seen``."""
@@ -277,7 +247,8 @@ class LoadedModel:
     ) -> RunningReply:
         """Let the engine answer."""
         generation, reader = self.worker.generate(prepared.request), self._reader(prepared)
-        return RunningReply(generation, prepared.request, reader, sink, news)
+        answer = EngineAnswer(generation, prepared.request, reader)
+        return RunningReply(answer, prepared.continued, sink, news)
 
     def _reader(self, prepared: PreparedRequest) -> AnswerReader:
         """What reads the answer: the rest of a text that a client started is text and no reasoning."""

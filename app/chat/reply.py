@@ -1,4 +1,4 @@
-"""One running answer: the engine's events in; deltas, the answer so far, and one completion out."""
+"""One running answer: deltas from its source in; the answer so far, and one completion out."""
 
 import asyncio
 import logging
@@ -7,56 +7,45 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Protocol
 
 from app.chat.stored_answer import AnswerSink
-from app.errors import HistoryError, RequestFailed, WorkerCrashed
+from app.errors import HistoryError
 from app.observable import Observable
-from app.request import (
-    AnswerEvent,
-    Completion,
-    Delta,
-    PartialAnswer,
-    PredictionUsage,
-    combined,
-)
-from app.text.output_parser import OutputParser
-from app.text.reasoning.tags import AnswerStream
-from app.worker.worker import Generation
-from engine.request import Done, Echo, FinishReason, GenerationRequest, Stats, Tokens
+from app.request import AnswerEvent, Completion, Delta, PartialAnswer, combined
+from engine.request import Stats
 
 log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 0.5  # a killed process loses at most what came since
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerReader:
-    """What turns the tokens of one answer into deltas."""
-
-    stream: AnswerStream
-    parser: OutputParser
-    continued: PartialAnswer  # the stored answer that this one continues
-
-    def token(self, token: int) -> None:
-        """Read one token."""
-        self.parser.feed(self.stream.feed((token,)))
-
-    def end(self, *, cut: bool) -> Delta:
-        """What was held back; ``cut``: the model did not end the answer."""
-        self.parser.end(self.stream.end(), cut=cut)
-        return self.parser.delta()
-
-
 @dataclass(slots=True)
-class _Progress:
-    """The answer so far; enough for a completion when the engine cannot give one."""
+class Progress:
+    """One answer so far; enough for a completion where its engine cannot give one."""
 
-    continued: PartialAnswer
+    continued: PartialAnswer  # the stored answer that this one continues
     text: str = ""  # tagged
     tokens: int = 0
     deltas: list[Delta] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
     first_token_seconds: float | None = None
+    news: Observable = field(default_factory=Observable)  # changes with every delta
+    unsaved: asyncio.Event = field(default_factory=asyncio.Event)
+    started: float = field(default_factory=time.monotonic)
+
+    def arrive(self) -> None:
+        """Take the time of the first token."""
+        if self.first_token_seconds is None:
+            self.first_token_seconds = time.monotonic() - self.started
+
+    def add(self, delta: Delta) -> None:
+        """Show a delta to all who watch."""
+        self.text += delta.tagged
+        self.tokens += len(delta.token_ids)
+        self.deltas.append(delta)
+        self.unsaved.set()
+        self.news.change()
 
     def mark(self, start: int, end: int) -> None:
         """Characters that were drafted, counted before stop texts are cut off."""
@@ -68,10 +57,12 @@ class _Progress:
 
     @property
     def ids(self) -> tuple[int, ...]:
+        """All tokens so far."""
         return tuple(token for delta in self.deltas for token in delta.token_ids)
 
     @property
     def written(self) -> PartialAnswer:
+        """The answer so far, with the one that it continues."""
         text = self.continued.text + self.text
         spans = [(start, min(end, len(text))) for start, end in self.spans if start < len(text)]
         return PartialAnswer(text, self.tokens, (*self.continued.spans, *spans))
@@ -87,25 +78,40 @@ class _Progress:
         )
 
 
+class AnswerSource(Protocol):
+    """Where one answer comes from: the engine's process here, or an engine on another machine."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the context that the prompt takes; 0 where they are not known yet."""
+        ...
+
+    async def write(self, progress: Progress) -> Completion:
+        """Add every delta to ``progress``; return the completion that describes them.
+
+        Raises what kept the answer from starting.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """End the answer soon; its completion still comes."""
+        ...
+
+
 class RunningReply:
     """Runs in a task of its own, with or without watchers."""
 
     def __init__(
         self,
-        generation: Generation,
-        request: GenerationRequest,
-        reader: AnswerReader,
+        source: AnswerSource,
+        continued: PartialAnswer,
         sink: AnswerSink,
         news: Observable | None = None,
     ) -> None:
         """``news`` changes with every delta and at the end; several replies may share one."""
-        self._generation, self._request = generation, request
-        self._reader, self._sink = reader, sink
-        self._progress = _Progress(reader.continued)
-        self._offset = len(reader.continued.text)
-        self._started_at = time.monotonic()
-        self._unsaved = asyncio.Event()
+        self._source, self._sink = source, sink
         self.news = news or Observable()
+        self._progress = Progress(continued, news=self.news)
         self._task = asyncio.create_task(self._run(), name="reply")
         self._task.add_done_callback(self._end)
 
@@ -122,7 +128,7 @@ class RunningReply:
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the context that the prompt takes."""
-        return len(self._request.prompt)
+        return self._source.prompt_tokens
 
     @property
     def done(self) -> bool:
@@ -141,7 +147,7 @@ class RunningReply:
 
     def cancel(self) -> None:
         """End the answer soon; its completion still comes."""
-        self._generation.cancel()
+        self._source.cancel()
 
     async def ended(self) -> None:
         """Wait until the answer has been recorded."""
@@ -166,7 +172,7 @@ class RunningReply:
     async def _run(self) -> Completion:
         saving = asyncio.create_task(self._save_now_and_then(), name="save a reply")
         try:
-            completion = await self._follow()
+            completion = await self._source.write(self._progress)
         finally:
             saving.cancel()
         return await self._recorded(completion)
@@ -176,77 +182,10 @@ class RunningReply:
             task.exception()  # read, or asyncio complains when nothing watches
         self.news.change()
 
-    async def _follow(self) -> Completion:
-        """Turn every event into a delta; return the completion that describes them."""
-        try:
-            async for event in self._generation:
-                match event:
-                    case Tokens():
-                        self._take(event)
-                    case Echo():
-                        self._emit(Delta(echo=event.logprobs))
-                    case Done():
-                        found = self._completion(event.reason, event.stats, event.error)
-                        return replace(found, code=event.code if found.error else None)
-        except (WorkerCrashed, RequestFailed) as error:
-            stats = self._progress.counted(_unfinished(self._request))
-            return self._completion(FinishReason.ERROR, stats, str(error))
-        raise AssertionError("a generation ends with Done")
-
-    def _take(self, event: Tokens) -> None:
-        parser = self._reader.parser
-        if parser.stopped:  # the cancel is on its way to the engine
-            return
-        if self._progress.first_token_seconds is None:
-            self._progress.first_token_seconds = time.monotonic() - self._started_at
-        start = drafted = self._offset + parser.length
-        for taken, token in enumerate(event.ids, 1):
-            self._reader.token(token)
-            drafted = self._offset + parser.length if taken <= event.accepted else drafted
-            if parser.stopped:  # what was drafted after it is no part of the answer
-                break
-        self._progress.mark(start, drafted)
-        accepted = min(event.accepted, taken)
-        logprobs = event.logprobs[:taken]
-        self._emit(parser.delta(event.ids[:taken], event.drafted, accepted, logprobs))
-        if parser.stopped:
-            self._generation.cancel()
-
-    def _emit(self, delta: Delta) -> None:
-        self._progress.text += delta.tagged
-        self._progress.tokens += len(delta.token_ids)
-        self._progress.deltas.append(delta)
-        self._unsaved.set()
-        self.news.change()
-
-    def _completion(self, reason: FinishReason, stats: Stats, error: str | None) -> Completion:
-        rest = self._reader.end(cut=reason is not FinishReason.STOP)
-        if rest != Delta():
-            self._emit(rest)
-        parser, progress = self._reader.parser, self._progress
-        if parser.stopped:
-            reason, error = FinishReason.STOP, None
-            stats = progress.counted(stats)
-        written, ids, predicted = progress.written, progress.ids, self._request.prediction
-        return Completion(
-            text=written.text,
-            token_ids=ids,
-            finish_reason=reason,
-            stats=stats,
-            error=error,
-            first_token_seconds=progress.first_token_seconds,
-            spans=written.spans,
-            prediction=compared(predicted, ids) if predicted else None,
-            logprobs=tuple(one for delta in progress.deltas for one in delta.logprobs),
-            stopped_by=parser.stopped_by,
-            reasoning_tokens=parser.reasoning_tokens,
-            calls=parser.calls,
-        )
-
     async def _save_now_and_then(self) -> None:
         try:
-            while await self._unsaved.wait():
-                self._unsaved.clear()
+            while await self._progress.unsaved.wait():
+                self._progress.unsaved.clear()
                 await asyncio.to_thread(self._sink.save, self.written)
                 await asyncio.sleep(SAVE_SECONDS)
         except HistoryError:  # the end of the answer reports it
@@ -260,23 +199,6 @@ class RunningReply:
             reason = completion.error or f"this answer was not stored: {error}"
             return replace(completion, error=reason)
         return completion
-
-
-def _unfinished(request: GenerationRequest) -> Stats:
-    """What is known of an answer that the engine could not describe; counts come later."""
-    return Stats(
-        drafter=request.drafter,
-        why="the engine stopped before it could say",
-        prompt_tokens=len(request.prompt),
-        cached_tokens=0,
-        emitted=0,
-        passes=0,
-        drafted=0,
-        accepted=0,
-        depths=(),
-        prompt_seconds=0.0,
-        decode_seconds=0.0,
-    )
 
 
 Arrived = tuple[int, AnswerEvent]  # the index of an answer among its request's, and what is new
@@ -312,21 +234,3 @@ async def follow(
     finally:
         for reply in replies:
             reply.cancel()
-
-
-def compared(prediction: Sequence[int], answer: Sequence[int]) -> PredictionUsage:
-    """How many tokens of ``prediction`` are in ``answer`` in the same order, and how many are not.
-
-    The longest common subsequence, with one bit for each position of the prediction (Hyyro 2004): a
-    thousand tokens against a thousand take a millisecond, 32 thousand a quarter second.
-    """
-    places: dict[int, int] = {}
-    for at, token in enumerate(prediction):
-        places[token] = places.get(token, 0) | 1 << at
-    every = (1 << len(prediction)) - 1
-    open_ = every  # a bit is cleared where one more token is matched
-    for token in answer:
-        here = open_ & places.get(token, 0)
-        open_ = (open_ + here | open_ - here) & every
-    accepted = len(prediction) - open_.bit_count()
-    return PredictionUsage(accepted, len(prediction) - accepted)

@@ -12,6 +12,16 @@ from app.request import Completion, PartialAnswer
 log = logging.getLogger(__name__)
 
 
+class NotStored:
+    """For an answer that is only watched."""
+
+    def save(self, written: PartialAnswer) -> None:
+        """Keep nothing."""
+
+    def finish(self, completion: Completion) -> None:
+        """Keep nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class FiguresOnly:
     """For an answer outside of conversations: only its measurements are kept."""
@@ -70,7 +80,7 @@ class StoredAnswer:
 
 
 # Called in threads: ``save`` now and then, perhaps after ``finish``, which is called once.
-AnswerSink = FiguresOnly | StoredAnswer
+AnswerSink = FiguresOnly | StoredAnswer | NotStored
 
 OF_STATS = (
     "drafter", "why", "prompt_tokens", "emitted", "passes", "drafted", "accepted", "decode_seconds",

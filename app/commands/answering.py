@@ -4,7 +4,7 @@ import argparse
 from dataclasses import replace
 
 from app.chat.assistant import Assistant
-from app.chat.loaded_model import Loader
+from app.chat.loader import Loader
 from app.commands.arguments import (
     add_dtype,
     add_loading,

@@ -3,15 +3,15 @@
 import argparse
 import math
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from typing_extensions import override
 
 from app.settings import DTYPES, Settings
-from app.terminal import harmless
+from app.terminal import harmless, write_lines
 from engine.request import SamplingParams
 
 ANSWER_TOKENS = 256  # default of ``verify`` and ``bench``
@@ -57,6 +57,33 @@ def set_command(
 ) -> None:
     """Make ``parser`` yield the options of ``parse``, for ``run`` to act on."""
     parser.set_defaults(parse=parse, run=run)
+
+
+Action = Callable[[Settings, argparse.Namespace], Iterator[str]]  # yields lines to print
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOptions:
+    """One action of a command that has several, with its arguments."""
+
+    settings: Settings
+    action: Action
+    given: argparse.Namespace
+
+
+def set_action(parser: argparse.ArgumentParser, action: Action) -> None:
+    """Make ``parser`` print the lines of an action as they come."""
+    set_command(parser, lambda given, settings: ActionOptions(settings, action, given), _print)
+
+
+def _print(options: ActionOptions) -> int:
+    write_lines(options.action(options.settings, options.given))
+    return 0
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json."""
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
 
 def add_model(parser: argparse.ArgumentParser, default: str = argparse.SUPPRESS) -> None:

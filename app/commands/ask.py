@@ -4,9 +4,11 @@ import argparse
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.chat.attachments import read_attachment
 from app.commands.answering import add_answering, answering, opened
@@ -57,12 +59,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _options(given: argparse.Namespace, settings: Settings) -> AskOptions:
     chosen, reply = answering(given, settings)
+    form = Form() if given.format is None else read_format(given.format)
     turn = ChatRequest(
         messages=(Message("user", _question(given.prompt)),),
         sampling=reply.sampling,
         max_tokens=reply.max_tokens,
         drafter=reply.drafter,
-        grammar=None if given.format is None else read_format(given.format),
+        grammar=form.grammar,
+        schema=form.schema,
+        gbnf=form.gbnf,
         thinking=reply.thinking,
         unset=reply.unset,
     )
@@ -129,21 +134,30 @@ async def _answer(options: AskOptions) -> Completion:
     raise AssertionError("an answer ends with a report")
 
 
-def read_format(name: str) -> Grammar:
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of an answer, and the schema or the GBNF that it was made of."""
+
+    grammar: Grammar | None = None
+    schema: Mapping[str, Any] | None = None
+    gbnf: str = ""
+
+
+def read_format(name: str) -> Form:
     """Any JSON object for ``json``, else the GBNF grammar (.gbnf) or JSON Schema in the file.
 
     Objects whose schema lists properties and says nothing of others have no others: small models would
     add some for ever. Raises InvalidRequest.
     """
     if name == ANY_JSON:
-        return schema_grammar({"type": "object"})
+        return _of_schema({"type": "object"})
     try:
         text = decoded(Path(name).read_bytes())
         if text is None:
             raise InvalidRequest(f"{name} is no text; save it as UTF-8")
         if name.endswith(GBNF):
-            return gbnf_grammar(text)
-        return schema_grammar(without_others(json.loads(text)))
+            return Form(gbnf_grammar(text), gbnf=text)
+        return _of_schema(without_others(json.loads(text)))
     except OSError as error:
         raise InvalidRequest(
             f"{name} cannot be read: {error.strerror}; name a file with a JSON Schema or a grammar "
@@ -151,3 +165,7 @@ def read_format(name: str) -> Grammar:
         ) from error
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{name} is not JSON: {error}") from error
+
+
+def _of_schema(schema: Any) -> Form:
+    return Form(schema_grammar(schema), schema)

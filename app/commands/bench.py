@@ -68,7 +68,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     option(
         "--only",
         metavar="NAMES",
-        help="for seeds: only these claims; for peers: only lanes with these names, * stands for "
+        help="for seeds: only these claims; for peers: only lanes with these names, * matches "
         "any text; names with commas",
     )
     _add_peers(parser)

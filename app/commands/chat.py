@@ -230,7 +230,7 @@ class Talk:
         """Send a text file with the next message."""
         path = expanded(Path(rest))
         self._files += (read_attachment(path.name, await asyncio.to_thread(path.read_bytes)),)
-        self._say(f"{path.name} goes with the next message.")
+        self._say(f"{path.name} will be sent with the next message.")
 
     async def system(self, rest: str) -> None:
         """Show or set the system prompt."""
@@ -246,10 +246,13 @@ class Talk:
             loader = self._assistant.loader
             switching = self._assistant.switch(rest)
             await waiting(f"loading {rest}", switching, lambda: loader.share)
-        here = [one.name for one in self._assistant.models() if one.visible and one.folder]
+        problems = await self._assistant.current.ask_engines()
+        here = [one.name for one in self._assistant.models() if one.visible and one.usable]
         loaded = self._assistant.entry.name
         for name in dict.fromkeys((loaded, *here)):
             self._say(f"{'*' if name == loaded else ' '} {name}")
+        for problem in problems.values():
+            self._say(f"  {problem}")
 
     async def temperature(self, rest: str) -> None:
         """Show or set the temperature."""

@@ -4,7 +4,7 @@ import argparse
 import json
 from dataclasses import dataclass
 
-from app.commands.arguments import set_command
+from app.commands.arguments import add_json, set_command
 from app.settings import Settings, config_file, setting_sources
 from app.terminal import write_lines
 
@@ -21,7 +21,7 @@ class ConfigOptions:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    add_json(parser)
     set_command(parser, lambda given, settings: ConfigOptions(settings, given.json), run)
 
 
@@ -43,4 +43,4 @@ def run(options: ConfigOptions) -> int:
 def _shown(name: str, value: object) -> str:
     if value is None:
         return _UNSET.get(name, "automatic")
-    return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)
+    return (", ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)

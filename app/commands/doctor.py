@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from app.commands.arguments import set_command
+from app.commands.arguments import add_json, set_command
 from app.models.downloads.partial_file import shown_bytes
 from app.placement.machine import measured_profile
 from app.placement.row_table import known_table, measured_table
@@ -30,7 +30,7 @@ class DoctorOptions:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--again", action="store_true", help="measure the machine's speed again")
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    add_json(parser)
     parser.add_argument(
         "--types",
         action="store_true",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
-from app.commands.arguments import add_model, memory, set_command, whole
+from app.commands.arguments import add_json, add_model, memory, set_command, whole
 from app.export import ENGINES
 from app.export.drafts import asked_for, drafts_of
 from app.export.serving import (
@@ -71,7 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=AUTO,
         help="kind of drafts (default: the model's own, or what was best here)",
     )
-    option("--json", action="store_true", help="print one line of JSON")
+    add_json(parser)
     set_command(parser, _options, run)
 
 

@@ -2,24 +2,13 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 
-from app.commands.arguments import set_command, whole
+from app.commands.arguments import add_json, set_action, whole
 from app.keys.key_file import Key, Keys
 from app.settings import Settings
-from app.terminal import notify, write_lines
-
-Action = Callable[[Keys, argparse.Namespace], Iterator[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class KeysOptions:
-    """One action with its arguments."""
-
-    settings: Settings
-    action: Action
-    given: argparse.Namespace
+from app.terminal import notify
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -33,43 +22,38 @@ def add(parser: argparse.ArgumentParser) -> None:
     make.add_argument(
         "--per-minute", type=whole(1), metavar="N", help="most requests per minute (default: any)"
     )
-    _set_action(make, _add)
+    set_action(make, _add)
 
     listing = actions.add_parser("list", help="list the keys by name")
-    listing.add_argument("--json", action="store_true", help="print one line of JSON")
-    _set_action(listing, _list)
+    add_json(listing)
+    set_action(listing, _list)
 
     remove = actions.add_parser("remove", help="withdraw a key; its sessions end at once")
     remove.add_argument("name", metavar="NAME")
-    _set_action(remove, _remove)
+    set_action(remove, _remove)
 
 
-def _set_action(parser: argparse.ArgumentParser, action: Action) -> None:
-    set_command(parser, lambda given, settings: KeysOptions(settings, action, given), run)
+def _keys(settings: Settings) -> Keys:
+    return Keys(settings.keys_file)
 
 
-def run(options: KeysOptions) -> int:
-    """Print the lines of the action; returns the exit code."""
-    write_lines(options.action(Keys(options.settings.keys_file), options.given))
-    return 0
-
-
-def _add(keys: Keys, given: argparse.Namespace) -> Iterator[str]:
+def _add(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     """Only the key goes to standard output, for scripts."""
-    yield keys.add(given.name, given.at_a_time, given.per_minute)
+    yield _keys(settings).add(given.name, given.at_a_time, given.per_minute)
     notify(
         f"This is the key of {given.name}. Only its hash is kept: copy it now, it is not shown again."
     )
 
 
-def _list(keys: Keys, given: argparse.Namespace) -> Iterator[str]:
+def _list(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
+    keys = _keys(settings).all()
     if given.json:
-        rows = [asdict(key) for key in keys.all()]
+        rows = [asdict(key) for key in keys]
         yield json.dumps([{n: v for n, v in row.items() if n != "digest"} for row in rows])
         return
-    if not keys.all():
+    if not keys:
         notify("There are no keys; make one with: slipstream keys add NAME")
-    for key in keys.all():
+    for key in keys:
         yield f"{key.name:<24} made {key.created[:10]}{_limits(key)}"
 
 
@@ -78,8 +62,8 @@ def _limits(key: Key) -> str:
     return "".join(f", {most} {what}" for most, what in limits if most is not None)
 
 
-def _remove(keys: Keys, given: argparse.Namespace) -> Iterator[str]:
-    keys.remove(given.name)
+def _remove(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
+    _keys(settings).remove(given.name)
     yield (
         f"The key {given.name} is withdrawn. Its conversations are kept: a new key of that name opens "
         "them again."

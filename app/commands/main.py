@@ -18,6 +18,7 @@ from typing_extensions import override
 from app.commands import COMMANDS, serve
 from app.commands.arguments import CommandParser, Options
 from app.commands.serve import ServeOptions
+from app.environment import tame_libraries
 from app.errors import (
     AppError,
     AttachmentRefused,
@@ -37,7 +38,6 @@ from app.settings import (
     Settings,
     load_settings,
     prepare_home,
-    tame_libraries,
 )
 from app.terminal import notify
 from engine.errors import EngineError, InvalidRequest, ModelUnusable

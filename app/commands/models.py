@@ -5,9 +5,8 @@ import getpass
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.console import Console
@@ -23,7 +22,7 @@ from rich.progress import (
 from rich.text import Text
 from typing_extensions import override
 
-from app.commands.arguments import set_command, whole
+from app.commands.arguments import add_json, set_action, whole
 from app.errors import DownloadFailed
 from app.models.catalog import CatalogEntry, load_catalog
 from app.models.downloads.job import Snapshot, State
@@ -40,10 +39,9 @@ from app.models.library.other_programs import found_models
 from app.models.library.type_advice import TypeAdvice
 from app.placement.machine import known_profile
 from app.settings import Settings
-from app.terminal import notify, write_lines
+from app.terminal import notify
 
 REDRAW = 0.2  # seconds
-Action = Callable[[Settings, argparse.Namespace], Iterator[str]]  # yields lines to print
 
 
 class _Speed(ProgressColumn):
@@ -64,15 +62,6 @@ class Row(NamedTuple):
     more: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelsOptions:
-    """One action with its arguments."""
-
-    settings: Settings
-    action: Action
-    given: argparse.Namespace
-
-
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of every action."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -81,8 +70,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     search.add_argument(
         "--limit", type=whole(1, 100), default=20, help="most results (default %(default)s)"
     )
-    _add_json(search)
-    _set_action(search, _search)
+    add_json(search)
+    set_action(search, _search)
 
     pull = actions.add_parser("pull", help="download a model and its draft model, or resume")
     pull.add_argument(
@@ -94,18 +83,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--file", action="append", default=[], metavar="PATTERN", help="only these files"
     )
     pull.add_argument("--no-draft", action="store_true", help="without the draft model")
-    _set_action(pull, _pull)
+    set_action(pull, _pull)
 
     listing = actions.add_parser(
         "list", help="list models on this machine and unfinished downloads"
     )
     listing.add_argument("--available", action="store_true", help="list what can be downloaded")
-    _add_json(listing)
-    _set_action(listing, _list)
+    add_json(listing)
+    set_action(listing, _list)
 
     remove = actions.add_parser("rm", help="remove a model or an unfinished download")
     remove.add_argument("name", metavar="MODEL")
-    _set_action(remove, _remove)
+    set_action(remove, _remove)
 
     bring = actions.add_parser("import", help="use a model that is on a disk already")
     bring.add_argument("path", metavar="PATH", help="a folder or a GGUF file")
@@ -126,26 +115,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         const=Way.REFERENCE,
         help="use the files where they are",
     )
-    _set_action(bring, _import)
+    set_action(bring, _import)
 
     token = actions.add_parser(
         "token", help="keep a token for gated models, read from standard input"
     )
-    _set_action(token, _keep_token)
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one line of JSON")
-
-
-def _set_action(parser: argparse.ArgumentParser, action: Action) -> None:
-    set_command(parser, lambda given, settings: ModelsOptions(settings, action, given), run)
-
-
-def run(options: ModelsOptions) -> int:
-    """Print the lines of the action as they come."""
-    write_lines(options.action(options.settings, options.given))
-    return 0
+    set_action(token, _keep_token)
 
 
 def _search(settings: Settings, given: argparse.Namespace) -> Iterator[str]:

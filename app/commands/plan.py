@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 
-from app.commands.arguments import add_model, memory, set_command, whole
+from app.commands.arguments import add_json, add_model, memory, set_command, whole
 from app.errors import SettingsError
 from app.models.catalog import find_entry, load_catalog, resolve
 from app.models.library.fit import Fit, best, by_shape, fits
@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     option("--context", metavar="TOKENS", type=whole(1, _MOST_TOKENS), help="longest conversation")
     option("--dtype", choices=("float32", "bfloat16", "int8"), help="number format of the weights")
     option("--no-draft", action="store_true", help="plan without a draft model")
-    option("--json", action="store_true", help="print one line of JSON")
+    add_json(parser)
     option(
         "--table", action="store_true", help="print published models on six machines as Markdown"
     )
@@ -179,7 +179,8 @@ def _best(options: PlanOptions) -> Fit | None:
 
 def _offered(chosen: Fit) -> str:
     name, size = chosen.entry.name, gib(chosen.size)
-    return f"{name}, {size}, suits this machine best: slipstream models pull {name}"
+    get = f"slipstream models pull {name}"
+    return f"{name}, {size}, suits this machine best: {get}. {chosen.where}"
 
 
 def _machine(options: PlanOptions) -> HardwareProfile:

@@ -82,7 +82,7 @@ class Command:
     notes: tuple[str, ...] = ()
 
 
-HEAD = "FIRST_MACHINE"  # stands for the address of the first machine
+HEAD = "FIRST_MACHINE"  # in place of the address of the first machine
 SHARE = 0.9  # of a GPU's memory: vLLM's own default
 START = 3  # tokens to draft where nothing was measured: SGLang's own default for draft models
 
@@ -94,6 +94,15 @@ def flags(**given: object) -> list[str]:
         if value is not None:
             found += [f"--{name.replace('_', '-')}", str(value)]
     return found
+
+
+def on_each(
+    nodes: int, line: Sequence[str], joins: Callable[[int], Sequence[str]]
+) -> tuple[tuple[str, ...], ...]:
+    """The same line for each machine; ``joins`` gives what joins one to the others, if there are any."""
+    if nodes == 1:
+        return (tuple(line),)
+    return tuple((*line, *joins(rank)) for rank in range(nodes))
 
 
 def chosen(

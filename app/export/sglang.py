@@ -1,6 +1,17 @@
 """SGLang's start command; options as in ``python -m sglang.launch_server`` of the version below."""
 
-from app.export.serving import HEAD, START, Command, Draft, Kind, Serving, Weights, chosen, flags
+from app.export.serving import (
+    HEAD,
+    START,
+    Command,
+    Draft,
+    Kind,
+    Serving,
+    Weights,
+    chosen,
+    flags,
+    on_each,
+)
 
 ENGINE = "SGLang 0.5.23"
 _PORT = 20000
@@ -32,13 +43,11 @@ def command(serving: Serving) -> Command:
         ),
         *(_speculation(draft) if draft else ()),
     ]
-    start = ["python", "-m", "sglang.launch_server"]
-    nodes = [
-        flags(nnodes=serving.nodes, node_rank=rank, dist_init_addr=f"{HEAD}:{_PORT}")
-        for rank in range(serving.nodes)
-    ]
-    several = nodes if serving.nodes > 1 else [[]]
-    lines = tuple((*start, *options, *more) for more in several)
+    lines = on_each(
+        serving.nodes,
+        ["python", "-m", "sglang.launch_server", *options],
+        lambda rank: flags(nnodes=serving.nodes, node_rank=rank, dist_init_addr=f"{HEAD}:{_PORT}"),
+    )
     return Command(ENGINE, lines, (*notes, *_about_files(serving.weights), *_about_memory(serving)))
 
 

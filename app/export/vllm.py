@@ -12,6 +12,7 @@ from app.export.serving import (
     Serving,
     chosen,
     flags,
+    on_each,
 )
 
 ENGINE = "vLLM 0.33.0"
@@ -25,7 +26,7 @@ _METHODS = {
     Kind.DSPARK: "dspark",
 }
 _BY_WEIGHTS = (Kind.DFLASH, Kind.DSPARK)  # how many tokens is in the draft's own config
-_SUFFIX = "drafts: suffix needs Arctic Inference beside vLLM: pip install arctic-inference"
+_SUFFIX = "drafts: suffix needs Arctic Inference, too: pip install arctic-inference"
 _LONGEST_MATCH = 4  # tokens that have to match before vLLM copies; it has no default
 
 
@@ -48,16 +49,14 @@ def command(serving: Serving) -> Command:
         ),
         *(flags(speculative_config=json.dumps(_speculation(draft))) if draft else ()),
     ]
-    start = ["vllm", "serve", serving.weights.source]
-    nodes = [
-        [
+    lines = on_each(
+        serving.nodes,
+        ["vllm", "serve", serving.weights.source, *options],
+        lambda rank: [
             *flags(nnodes=serving.nodes, node_rank=rank, master_addr=HEAD),
             *(("--headless",) if rank else ()),
-        ]
-        for rank in range(serving.nodes)
-    ]
-    several = nodes if serving.nodes > 1 else [[]]
-    lines = tuple((*start, *options, *more) for more in several)
+        ],
+    )
     suffix = [_SUFFIX] if draft and draft.kind is Kind.SUFFIX else []
     return Command(ENGINE, lines, (*notes, *suffix))
 

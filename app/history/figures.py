@@ -23,7 +23,7 @@ GROUP BY 1, 2, 3, 4 ORDER BY 4, 1, 2, 3
 
 SEEN = """
 SELECT model, draft, machine, temperature, task, max(id) FROM replies
-WHERE draft IS NOT NULL AND machine IS NOT NULL
+WHERE draft IS NOT NULL AND machine IS NOT NULL AND drafter <> 'remote'
 GROUP BY model, draft, temperature, task ORDER BY max(id) DESC
 """
 

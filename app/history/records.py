@@ -119,7 +119,8 @@ class Remembered:
         """How many times faster than plain decoding, over all tokens; None if nothing was timed."""
         if self.origin.drafter == "none":
             return 1.0  # by a cost that was measured beforehand it had been faster than itself
-        return self.plain_seconds / self.seconds if self.seconds > 0 else None
+        timed = self.seconds > 0 and self.plain_seconds > 0
+        return self.plain_seconds / self.seconds if timed else None
 
 
 @dataclass(frozen=True, slots=True)

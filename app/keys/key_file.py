@@ -70,7 +70,7 @@ class Keys:
         return any(one.digest == key.digest for one in self._readable())
 
     def add(self, name: str, at_a_time: int | None = None, per_minute: int | None = None) -> str:
-        """Make a key and return it: nobody can read it again. Raises SettingsError."""
+        """Make a key and return it: it cannot be read again. Raises SettingsError."""
         if not _NAME.fullmatch(name):
             raise SettingsError(
                 f"{name!r} is no name for a key; take 1 to 64 letters, digits and . _ - @ +"
@@ -96,7 +96,7 @@ class Keys:
             self._write([key for key in self.all() if key.name != name])
 
     def _readable(self) -> tuple[Key, ...]:
-        """None of a file that cannot be read: nobody gets in."""
+        """None of a file that cannot be read: then no key is valid."""
         try:
             return self.all()
         except SettingsError:

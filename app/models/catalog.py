@@ -114,6 +114,12 @@ class CatalogEntry:
     gated: bool = False  # the hub asks for an account that accepted the terms
     mode: str | None = None  # the drafter that suits it
     why: str = ""
+    remote: str = ""  # the engine that runs it elsewhere
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can answer now: it is on this machine, or an engine elsewhere runs it."""
+        return self.folder is not None or bool(self.remote)
 
     @property
     def gguf(self) -> bool:

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
-from app.errors import AppError, UnknownDrafter, UnknownModel, WorkerCrashed
+from app.errors import AppError, RemoteFailed, UnknownDrafter, UnknownModel, WorkerCrashed
 from app.server.text_schemas import sendable
 from engine.errors import ContextOverflow, EngineError, InvalidRequest, NumericalError
 
@@ -35,6 +35,7 @@ class Failure:
     message: str
     param: str | None = None
     code: str | None = None
+    retry_after: str | None = None  # seconds
 
     def body(self, scope: Scope) -> dict[str, Any]:
         """``{"error": ...}``, as a response body or as an event of a stream."""
@@ -49,7 +50,9 @@ class Failure:
 
     def response(self, scope: Scope) -> JSONResponse:
         """The answer; a header asks clients not to repeat what may be a long generation."""
-        headers = {"x-should-retry": "false"} if self.status >= 500 else None
+        headers = {"x-should-retry": "false"} if self.status >= 500 else {}
+        if self.retry_after is not None:
+            headers["retry-after"] = self.retry_after
         return JSONResponse(self.body(scope), self.status, headers)
 
 
@@ -88,6 +91,8 @@ def explain(error: Exception, scope: Scope) -> Failure:
     """The failure of ``error``; the details of an unexpected one are in the log only."""
     if isinstance(error, ApiError):
         return error.failure
+    if isinstance(error, RemoteFailed):
+        return Failure(error.status, str(error), code=error.code, retry_after=error.retry_after)
     for kind, status, param, code in _KNOWN:
         if isinstance(error, kind):
             return Failure(status, str(error), param, code)

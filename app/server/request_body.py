@@ -279,10 +279,13 @@ class RequestBody(Strict):
         """The same with what every protocol says; ``own`` is more of it."""
         return ChatRequest(
             messages=messages,
+            model=self.model,
             sampling=self.sampling,
             stop=tuple(self.stop or ()),
             drafter=self.drafter,
             grammar=self._grammar,
+            schema=self._format()[1],
+            gbnf=self.grammar or "",
             tool_use=self._tool_use,
             **own,
         )

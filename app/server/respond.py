@@ -15,8 +15,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
+from app.chat.answering_model import Prepared
 from app.chat.assistant import Assistant
-from app.chat.loaded_model import PreparedRequest
 from app.chat.reply import Arrived
 from app.request import Completion, Delta
 from app.server.errors import ApiError, Failure, explain
@@ -42,7 +42,7 @@ class Protocol(ABC):
     """
 
     names_events: ClassVar[bool] = False  # an event's name is its "type"; a stream has no [DONE]
-    prepared: Sequence[PreparedRequest] = ()  # what is answered, before the first event
+    prepared: Sequence[Prepared] = ()  # what is answered, before the first event
 
     @abstractmethod
     def first(self) -> Iterator[Body]:
@@ -95,7 +95,7 @@ async def respond(
     return EventStream(_events(protocol, first, arriving, request.scope), headers)
 
 
-async def _prepared(assistant: Assistant, body: RequestBody) -> list[PreparedRequest]:
+async def _prepared(assistant: Assistant, body: RequestBody) -> list[Prepared]:
     return [await assistant.prepare(each) for each in body.chat_requests]
 
 

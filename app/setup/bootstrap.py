@@ -120,7 +120,7 @@ class Environment:
     def fingerprint(self) -> str:
         """Changes with everything that asks for a new installation."""
         inputs = f"{self.root}\n{self.extra}\n{sys.version_info[:2]}\n".encode()
-        # not the included model: whoever did without it once is not asked again
+        # not the included model: a person who declined it is not asked again
         return hashlib.sha256(inputs + (self.root / "pyproject.toml").read_bytes()).hexdigest()
 
     def ready(self) -> bool:

@@ -102,7 +102,7 @@ def _by_user(messages: Iterable[Message]) -> list[Message]:
 
 
 def _neighbours_joined(messages: Iterable[Message]) -> list[Message]:
-    """Neighbours of one role as one message; results stay apart."""
+    """Neighbours of one role as one message; results are not merged."""
     found: list[Message] = []
     for message in messages:
         if found and found[-1].role == message.role != "tool":

@@ -4,9 +4,9 @@ import re
 
 TAIL = 8_000  # characters at the end that are looked at
 PROBE = 24  # characters that have to come again before more is compared
-TOLD = 300, 3  # characters and times from which a person is told: a shorter one may be a chorus
+TOLD = 300, 3  # characters and times from which there is a notice: a shorter one may be a chorus
 ENDED = 1_200, 5  # from which nothing else is to be expected
-_NUMBER = re.compile(r"^[ \t]*\d+[.)][ \t]*", re.MULTILINE)  # of a list, which goes on counting
+_NUMBER = re.compile(r"^[ \t]*\d+[.)][ \t]*", re.MULTILINE)  # of a list whose numbers grow
 _WORD = re.compile(r"\w+")
 
 

@@ -18,9 +18,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
+from app.environment import without_network
 from app.errors import RequestFailed, WorkerCrashed
 from app.sandbox import interrupts_blocked
-from app.settings import without_network
 from app.worker import messages
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import Calibration, Done, Event, GenerationRequest, ModelFacts, ModelSpec

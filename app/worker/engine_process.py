@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from app.environment import hide_network
 from app.sandbox import end_with_parent
-from app.settings import hide_network
 from app.worker import messages
 from engine.errors import ContextOverflow, EngineError
 from engine.request import Done, Event, GenerationRequest, ModelSpec
@@ -152,7 +152,7 @@ class _Events:
         self._waiting.append((key, event))
 
     def send_due(self, seconds: float) -> None:
-        """Send them, unless another step of so many ``seconds`` as the last one ends soon enough."""
+        """Send them, unless another step that takes the ``seconds`` of the last one ends soon enough."""
         ended = any(isinstance(event, Done) for _, event in self._waiting)
         if ended or perf_counter() + seconds > self._sent + self._together:
             self.send()

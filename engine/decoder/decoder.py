@@ -19,7 +19,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 EVEN_ROWS = 4  # the processor multiplies the rows left over from four of them in another order
-EXACT_ROWS = 64  # up to so many rows, a map of rounded weights takes the kernel of a single one
+EXACT_ROWS = 64  # up to this many rows, a map of rounded weights takes the kernel of a single one
 
 
 @dataclass(frozen=True, slots=True)

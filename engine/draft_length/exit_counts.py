@@ -24,7 +24,7 @@ RANKS = len(TUNING.sibling_shares)
 class ExitCounts:
     """Decayed counts of each exit's tokens, ``table`` [E, 2, bins + ranks], for exits after layers 1..E.
 
-    In front, matches and misses by the confidence that a token was drafted with; behind them, by rank
+    In front, matches and misses by the confidence that a token was drafted with; after them, by rank
     among the exit's further candidates, how many misses this one was, and was compared with.
     """
 

@@ -80,7 +80,7 @@ class Auto(Drafter):
             by_arm.setdefault(self.active_arm(outcome.context.request), []).append(outcome)
         for name, arm in self.arms.items():
             heard = by_arm.get(name, [])
-            # what is copied can be compared with what was said whoever drafted
+            # what is copied can be compared with what was said, whichever drafter drafted it
             copied = outcomes if name in self._declining else heard
             if copied:
                 arm.drafter.observe(copied)

@@ -12,7 +12,7 @@ from engine.interfaces.drafter import Budget, Context, Drafter, DrafterResources
 from engine.interfaces.target import Capability
 from engine.speculation.tree import DraftTree
 
-BRANCHED, HIDDEN = 16, 4 / 3  # rows of a tree; passes of one that so many may take, or chains win
+BRANCHED, HIDDEN = 16, 4 / 3  # rows of a tree; passes of one that these may take, or chains win
 
 
 class Chain(ModelDrafter):

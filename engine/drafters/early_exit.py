@@ -23,11 +23,11 @@ EXIT_LAYER = Option(
 
 
 class EarlyExit(Drafter):
-    """Chains from layers 0..E-1 of the target itself, sharing its cache, and what stands beside them.
+    """Chains from layers 0..E-1 of the target itself, sharing its cache, with siblings of their tokens.
 
     The early layers of a drafted row run once: their keys are in the target's own cache and the
     states after layers 1..E travel in ``DraftTree.warm``, so verification resumes there; the last
-    row of the chain and all beside it run through these layers in the pass. E may change from round to round, since
+    row of the chain and all its siblings run through these layers in the pass. E may change from round to round, since
     every verification completes the keys of all layers.
     """
 

@@ -31,7 +31,7 @@ HABITS: dict[int | tuple[int, int], bytes] = {ord(","): b" ", ord(":"): b" "}
 
 @dataclass
 class Spelled:
-    """How often tokens stood as they were offered; the first of an offer, and those behind it."""
+    """How often tokens were said as they were offered: the first of an offer, and later ones."""
 
     counts: list[tuple[float, float]] = field(default_factory=lambda: list(FIRST))
 
@@ -44,7 +44,7 @@ class Spelled:
                 return
 
     def chances(self, many: int) -> list[float]:
-        """That the first 1, 2, ... of so many tokens are said."""
+        """Chances that the first 1, 2, ... of ``many`` tokens are said."""
         first, later = (kept / judged for kept, judged in self.counts)
         return list(accumulate([first, *[later] * (many - 1)], mul)) if many else []
 
@@ -78,7 +78,7 @@ class Foregone:
         return found
 
     def _hear(self, fresh: Sequence[int]) -> None:
-        """What became of the last offer, whoever drafted, and where this answer puts space."""
+        """What became of the last offer, with any drafter, and where this answer puts space."""
         if fresh:
             self._spelled.learn(self._offered, fresh)
         self._fits = self._fits and self._walk(self._words.in_bytes(fresh))

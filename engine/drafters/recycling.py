@@ -67,7 +67,7 @@ class Recycling(Drafter):
         tokens = best.indices.cpu().numpy()
         chances = torch.softmax(best.values.float(), -1).cpu().numpy()
         nodes = np.array([token for o in scored for token in o.tree.tokens])
-        order = _certain_last(scored)  # where a token stands twice, the last assignment holds
+        order = _certain_last(scored)  # where a token occurs twice, the last assignment holds
         self._tokens[nodes[order]] = tokens[order]
         self._chances[nodes[order]] = chances[order]
 
@@ -89,7 +89,7 @@ class Recycling(Drafter):
             self._enter(token, seen[::-1])
 
     def _enter(self, token: int, newest: list[int]) -> None:
-        """Give ``newest`` most of the mass; what stood there shares the rest."""
+        """Give ``newest`` most of the mass; what was there before shares the rest."""
         mixed, left = {}, 1.0
         for following in newest:
             mixed[following] = left * COPIED
@@ -134,7 +134,7 @@ class Recycling(Drafter):
 
 
 def _certain_last(outcomes: Sequence[Outcome]) -> list[int]:
-    """All rows, those of the accepted paths behind the hypothetical ones."""
+    """All rows, the hypothetical ones first, then those of the accepted paths."""
     certain: list[int] = []
     rest: list[int] = []
     first = 0

@@ -26,12 +26,12 @@ from engine.statistics.tuning import TUNING as STATISTICS
 
 NAME = "sequoia"
 WIDTH = TUNING.ranks
-# Acceptance by rank before anything was measured: a power law behind the first rank, as the paper
+# Acceptance by rank before anything was measured: a power law after the first rank, as the paper
 # finds for its pairs; these numbers lie between pocket's at temperatures 0.6 and 1.
 DEFAULT = (0.64, *(0.12 * (rank - 1) ** -1.3 for rank in range(2, WIDTH + 1)))
 DEFAULT_WEIGHT = 8.0  # nodes that it counts for
 FORGETTING = 0.995  # weight of the past per measured node
-MOVED = 0.05  # share of its mass that an acceptance moves before shapes are computed anew
+MOVED = 0.05  # share of its mass that an acceptance moves before shapes are computed again
 INNER = 0.6  # share of an optimal tree's nodes that have children, hence are fed to the draft
 ASKED = 4  # rounds that a size is believed for: looking for it takes 0.3 ms
 STATIC = Option("static", "1: the shape is fixed before the draft, as in the paper", 0)
@@ -80,7 +80,7 @@ class Sequoia(ModelDrafter):
     tokens per second with the measured pass t of the target and c of the draft (section 3.3);
     whether a tree pays at all is decided by the length policy. Acceptance is computed from the scores of past rounds, by class of temperature.
     The paper's shape is fixed for a budget; here it is the plan for what is not drawn yet, and the
-    nodes that are left are spread anew at each level (``engine.drafting.node_allocation``). With pocket
+    nodes that are left are spread again at each level (``engine.drafting.node_allocation``). With pocket
     that keeps 4 to 8 % more tokens a pass with 16 nodes, 7 to 12 % with 64.
 
     The options are for comparisons; all of them keep the law.

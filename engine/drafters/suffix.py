@@ -42,9 +42,9 @@ class _Running:
 class Suffix(Drafter):
     """A tree out of the request's own text and those of finished requests; needs no model.
 
-    Every place where the newest words stood before is a witness for what followed there; what they say
-    together is told in ``engine.drafting.ngram_candidates``. What a match of some length is worth is measured
-    apart in this request and in finished ones: where the same form is filled in with other words, what
+    Every place where the newest words occurred before is a witness for what followed there; what they say
+    together is described in ``engine.drafting.ngram_candidates``. What a match of some length is worth is measured
+    separately in this request and in finished ones: where the same form is filled in with other words, what
     earlier answers said is the worse witness.
 
     Finished texts live in the memory of this engine only, at most ``history`` tokens of them, and

@@ -160,7 +160,7 @@ def lack(choice: Placement, room: Room) -> tuple[int, int]:
 
 
 def _wished(form: Footprint, wishes: PlanConstraints) -> bool:
-    """Rounded weights are another model: nobody gets them unasked."""
+    """Rounded weights are another model: they are used only where asked for."""
     asked = wishes.dtype or (None if form.dtype == INT8 else form.dtype)
     return wishes.backend in {None, form.backend} and asked == form.dtype
 
@@ -201,10 +201,11 @@ def _ladders(
 def _fixed(choice: Placement) -> list[Need]:
     """Everything but the layers."""
     form, home = choice.form, choice.home
+    gpu = home == Tier.DEVICE
     shape = (choice.context, choice.rows, choice.batch)
     cache, working = form.cache(*shape), form.working(*shape)
     needs = [
-        Need(home, "embedding and head", form.edges(choice.context)),
+        Need(home, "embedding and head", form.edges(choice.context, gpu=gpu)),
         Need(home, "keys and values", cache),
         Need(Tier.RAM, "checkpoints", form.aside * choice.batch),
         Need(home, "the widest pass", working),
@@ -212,8 +213,8 @@ def _fixed(choice: Placement) -> list[Need]:
     ]
     if choice.stage == Stage.SHARED and form.backend != TORCH:  # the processor computes, too
         needs.append(Need(Tier.RAM, "the widest pass", working))
-        needs.append(Need(Tier.RAM, "embedding", form.outside))
-    if choice.streams and home == Tier.DEVICE:
+        needs.append(Need(Tier.RAM, "embedding", form.tables))
+    if choice.streams and gpu:
         needs.append(Need(home, "layers on their way", 2 * max(form.layers)))
     if choice.stage in _FROM_DISK:
         needs.append(Need(Tier.RAM, "reading buffers", _RING))
@@ -225,11 +226,11 @@ def _fixed(choice: Placement) -> list[Need]:
 def _draft_needs(choice: Placement) -> list[Need]:
     if choice.draft is None:
         return []
-    draft = choice.draft
+    draft, gpu = choice.draft, choice.home == Tier.DEVICE
     shape = (choice.context, SCORED_ROWS, choice.batch)
     passing = draft.cache(*shape) + draft.working(*shape)
     return [
-        Need(choice.home, "draft model", draft.weights + draft.position * choice.context),
+        Need(choice.home, "draft model", sum(draft.layers) + draft.edges(choice.context, gpu=gpu)),
         Need(choice.home, "draft model's keys, values and pass", passing),
     ]
 

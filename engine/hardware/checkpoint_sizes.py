@@ -14,6 +14,7 @@ Tensor = tuple[str, int, int]  # name, elements, bytes
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|blk|h)\.(\d+)\.")
 _EMBEDDING = ("embed_tokens.weight", "token_embd.weight", "wte.weight")
+_TABLES = ("embed_tokens_per_layer.weight", "per_layer_token_embd.weight")
 _HEAD = ("lm_head.weight", "output.weight")
 _UNREADABLE = (
     OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error
@@ -40,28 +41,31 @@ class Stored:
     embedding: Size
     head: Size  # nothing, where it is the embedding
     rest: Size = Size()  # final norm and the like
+    tables: Size = Size()  # further embeddings, one for each layer
 
     @property
     def total(self) -> Size:
         """All of it."""
-        return sum(self.layers, self.embedding + self.head + self.rest)
+        return sum(self.layers, self.embedding + self.tables + self.head + self.rest)
 
 
 def stored(tensors: Iterable[Tensor], layers: int, *, tied: bool = False) -> Stored:
     """Tensors sorted by where they belong; ``layers`` is how many the config promises."""
     by_layer = [Size()] * layers
-    embedding = head = rest = Size()
+    embedding = tables = head = rest = Size()
     for name, elements, size in tensors:
         found = _LAYER.search(name)
         if found and int(found[1]) < layers:
             by_layer[int(found[1])] += Size(elements, size)
+        elif name.endswith(_TABLES):
+            tables += Size(elements, size)
         elif name.endswith(_EMBEDDING):
             embedding += Size(elements, size)
         elif not name.endswith(_HEAD):
             rest += Size(elements, size)
         elif not tied:
             head += Size(elements, size)
-    return Stored(tuple(by_layer), embedding, head, rest)
+    return Stored(tuple(by_layer), embedding, head, rest, tables)
 
 
 def safetensors(folder: Path) -> Iterator[Tensor]:

@@ -43,7 +43,7 @@ class Passing:
     cell: int  # of a row, for each token it sees
     head: int  # logits of a row, where the backend keeps room for them
     scored: int  # logits and probabilities of a scored row
-    outputs: int = 0  # rows of logits that are kept apart
+    outputs: int = 0  # rows of logits that have a buffer of their own
 
     def bytes(self, context: int, nodes: int) -> int:
         """The widest pass after a full context, and a tree's logits."""
@@ -80,6 +80,10 @@ class Footprint:
     called: tuple[int, int] = (0, 0)  # experts of a layer, and those that a token goes through
     window: int = 0  # tokens that layers with windows keep; 0: all, or there are none
     aside: int = 0  # bytes of RAM of a conversation's checkpoints
+    read: int = (
+        0  # of ``outside``, what every token reads: the head; of an embedding it reads a row
+    )
+    tables: int = 0  # embeddings: llama.cpp leaves them out of a GPU, and reads their rows
     narrow: "Footprint | None" = None  # the same where such layers keep no more than they see
 
     @property
@@ -87,9 +91,18 @@ class Footprint:
         """Of all layers and what lies outside them."""
         return sum(self.layers) + self.outside
 
-    def edges(self, context: int) -> int:
-        """What lies outside the layers, with the rotary table of a context."""
-        return self.outside + self.position * context
+    def edges(self, context: int, *, gpu: bool) -> int:
+        """What lies outside the layers where passes run, with the rotary table of a context."""
+        outside = self.read if gpu and self.backend == LLAMA_CPP else self.outside
+        return outside + self.position * context
+
+    def token_reads(self, cpu_experts: int = 0) -> tuple[int, int]:
+        """What one token reads where passes run, and of experts that are in RAM; of experts only its own."""
+        every, used = self.called
+        called = [size * used // every if used else size for size in self.experts]
+        aside = sum(called[:cpu_experts])
+        others = sum(self.layers) - sum(self.experts)
+        return self.read + others + sum(called) - aside, aside
 
     @property
     def streams(self) -> bool:
@@ -106,7 +119,7 @@ class Footprint:
         return batch * grown_rows(context + nodes) * self.kv_row
 
     def _cells(self, context: int, batch: int) -> int:
-        """Of llama.cpp's one cache; a running state has a cache of its own beside it."""
+        """Of llama.cpp's one cache; a running state has a cache of its own."""
         if self.state:
             each = context + _LLAMA_OUTPUTS
             return batch * -(-each // _LLAMA_CELLS) * _LLAMA_CELLS
@@ -135,10 +148,12 @@ def torch_footprint(
     size, mapped, rows = (2, 1, 4) if dtype == INT8 else (BYTES[dtype],) * 3
     # packing gives a tied head a copy of its own, on a processor
     head = weights.head.elements or (weights.embedding.elements if device == CPU else 0)
-    outside = size * (weights.embedding.elements + weights.rest.elements) + mapped * head
+    tables = weights.embedding.elements + weights.tables.elements
+    outside = size * (tables + weights.rest.elements) + mapped * head
+    read = size * weights.rest.elements + (mapped * head or size * weights.embedding.elements)
     layers = tuple(mapped * layer.elements for layer in weights.layers)
     # smoothing computes in float32, and scales the head
-    read = rows * max(layer.elements for layer in weights.layers)
+    loaded = rows * max(layer.elements for layer in weights.layers)
     scaled = head if dtype == INT8 else weights.head.elements
     scores = 4 * shape.heads if device == CUDA else 0  # masked attention is not fused there
     widths = 6 * shape.hidden + 4 * shape.feed_forward
@@ -161,8 +176,9 @@ def torch_footprint(
         position=2 * 4 * shape.head_dim,  # cosines and sines, float32
         context=shape.context,
         passing=passing,
-        loading=_loading(read) + size * scaled if device == CPU else 0,
+        loading=_loading(loaded) + size * scaled if device == CPU else 0,
         dense=shape.dense,
+        read=read,
     )
 
 
@@ -196,16 +212,19 @@ def llama_footprint(
         dtype=dtype,
         devices=(CUDA, CPU),
         layers=tuple(layer.bytes for layer in weights.layers),
-        outside=(weights.embedding + weights.head + weights.rest).bytes,
+        outside=(weights.embedding + weights.tables + weights.head + weights.rest).bytes,
         kv_row=2 * shape.kv_values,
         position=0,
         context=shape.context,
         passing=passing,
         dense=shape.dense,
-        state=(1 + shape.rollback + _CHECKPOINTS) * shape.state,
+        state=(1 + shape.rollback) * shape.state,
         passed=(1 + shape.rollback) * shape.layer_state,
         experts=tuple(experts) if experts is not None else _experts(shape, weights),
         called=(shape.experts, shape.used),
+        aside=_CHECKPOINTS * shape.state,
+        read=(weights.rest + (weights.head if weights.head.elements else weights.embedding)).bytes,
+        tables=(weights.embedding + weights.tables).bytes,
     )
     return replace(full, narrow=_narrow(full, shape)) if shape.narrow else full
 

@@ -47,7 +47,7 @@ def expert_share(shape: ModelShape, index: int) -> float:
 
 
 def called_experts(experts: int, used: int, rows: int) -> float:
-    """Experts that some row of a pass goes through, if each row's are drawn anew."""
+    """Experts that some row of a pass goes through, if each row's are drawn independently."""
     return experts * (1 - (1 - used / experts) ** rows)
 
 
@@ -58,7 +58,7 @@ def own_embeddings(shape: ModelShape) -> int:
 
 
 def drafting_weights(shape: ModelShape) -> int:
-    """Of layers in the file that only draft: each is an attention layer behind a map of two rows."""
+    """Of layers in the file that only draft: each is an attention layer after a map of two rows."""
     layers = (shape.kinds or _ALIKE).drafting
     last = sum(layer_weights(shape, shape.layers - 1).values())
     return layers * (last + 2 * shape.hidden**2 + 3 * shape.hidden)
@@ -69,8 +69,12 @@ def idle_weights(shape: ModelShape) -> int:
     kinds = shape.kinds or _ALIKE
     expert = 3 * shape.hidden * shape.feed_forward
     others = shape.experts - kinds.used if kinds.used else 0
-    table = kinds.per_layer * shape.layers * shape.vocab
-    return (shape.layers - kinds.dense) * others * expert + table
+    return (shape.layers - kinds.dense) * others * expert + looked_up_weights(shape)
+
+
+def looked_up_weights(shape: ModelShape) -> int:
+    """Of the layers' own embeddings, of which a token reads one row."""
+    return (shape.kinds or _ALIKE).per_layer * shape.layers * shape.vocab
 
 
 def _sees_all(shape: ModelShape, index: int) -> bool:

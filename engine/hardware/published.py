@@ -86,10 +86,11 @@ def weights(shape: ModelShape, form: str) -> Stored:
     bits = _q4_bits if form == Q4 else _fp16_bits
     edge = shape.vocab * shape.hidden
     tied_bits = _Q6_BITS if form == Q4 and shape.tied else _Q4_BITS
-    embedding = _size(edge + own_embeddings(shape), tied_bits if form == Q4 else 16.0)
+    table_bits = tied_bits if form == Q4 else 16.0
+    embedding, tables = (_size(count, table_bits) for count in (edge, own_embeddings(shape)))
     head = Size() if shape.tied else _size(edge, _Q6_BITS if form == Q4 else 16.0)
     layers = tuple(_layer(shape, index, bits) for index in range(shape.layers))
-    return Stored(layers, embedding, head, _size(shape.hidden, _norm(form)))
+    return Stored(layers, embedding, head, _size(shape.hidden, _norm(form)), tables)
 
 
 def _layer(shape: ModelShape, index: int, bits: Callable[[ModelShape, int, str], float]) -> Size:

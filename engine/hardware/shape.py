@@ -27,7 +27,7 @@ class LayerKinds:
     sum_keys: int = 0  # heads of keys in that sum
     sum_dim: int = 0  # width of a head
     used: int = 0  # experts that a token goes through
-    beside: int = 0  # width of a feed-forward that every token takes beside its experts
+    beside: int = 0  # width of a feed-forward that every token takes in addition to its experts
     dense: int = 0  # first layers, which have no experts
     dense_feed_forward: int = 0
     per_layer: int = 0  # width of an embedding of each layer's own
@@ -57,7 +57,7 @@ class ModelShape:
     state: int = 0  # bytes of a conversation's running state; 0: no layer keeps one
     layer_state: int = 0  # of that, what one layer sums over all tokens
     mixed: int = 0  # numbers that a row of a pass takes in a layer that keeps one
-    rollback: int = 0  # rows behind which that state is kept, too
+    rollback: int = 0  # latest rows after which that state is kept, too
 
     @property
     def dense(self) -> bool:

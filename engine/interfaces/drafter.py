@@ -73,12 +73,12 @@ class Stop(Protocol):
 
 
 class Siblings(Protocol):
-    """Hangs further candidates beside a chain's tokens: a path that misses the chain may end there."""
+    """Adds siblings to a chain's tokens: a path that misses the chain may end there."""
 
     def beside(self, drafted: int) -> Sequence[int]:
-        """How many candidates beside its own each of the ``drafted`` tokens of the chain gets.
+        """How many further candidates each of the ``drafted`` tokens of the chain gets.
 
-        May follow from what ``Stop.drawn`` was told: of a candidate that is refused, what is drawn in its
+        May follow from what ``Stop.drawn`` was given: of a candidate that is refused, what is drawn in its
         place has the right law whether there is none or many (tests/engine/drafting/test_chain_draft.py).
         """
         ...
@@ -136,7 +136,7 @@ class Budget:
     def worth(self, chances: Sequence[float], *, copied: bool = False) -> DraftValue:
         """How many of these candidates to draft, with chances that fall, and what they bring.
 
-        With prices so many that they gain most over what they must bring, else those above the floor.
+        With prices, the number at which they gain most over what they must bring, else those above the floor.
         What is ``copied`` later is worth something, too: see ``engine.speculation.copy_planning``.
         """
         if self.exact:

@@ -193,7 +193,7 @@ class Target(ABC):
         return b""
 
     def limit_rows(self, rows: int) -> None:  # noqa: B027 - see ``limits_rows``
-        """Score in passes of at most so many rows."""
+        """Score in passes of at most ``rows`` rows."""
 
     @property
     def row_blocks(self) -> Sequence[int]:

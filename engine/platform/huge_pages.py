@@ -63,7 +63,7 @@ def switched_off() -> bool:
 
 
 def given_on_request() -> bool:
-    """Whether this system gives out huge pages to who asks, and to nobody else."""
+    """Whether this system gives out huge pages only to programs that ask."""
     return _is_set_to("madvise")
 
 
@@ -138,7 +138,7 @@ def unused(span: Span, size: int) -> Iterator[Span]:
 
 
 def _pages(span: Span, size: int, flags: np.uint64) -> np.ndarray:
-    """Which pages [n] of ``span`` have one of these; n is 0 without a block, or where nobody knows."""
+    """Which pages [n] of ``span`` have one of these; n is 0 without a block, or where it is not known."""
     start, end = span
     count = (end - start) // mmap.PAGESIZE if end - start >= size else 0
     try:

@@ -55,7 +55,7 @@ class NativeLinear:
 
     kernel: Callable[..., int]  # of the library; 0: no memory
     weight: Tensor  # [blocks, inputs together, lanes, several inputs], both filled up
-    others: tuple[Tensor | None, ...]  # what the kernel reads behind it, [out] float32 each
+    others: tuple[Tensor | None, ...]  # what the kernel reads after it, [out] float32 each
     ends: tuple[int, ...]  # its last arguments
     inputs: int
     outputs: int

@@ -42,7 +42,7 @@ CLEARS = "KV buffer size"  # the last words of llama.cpp's log before it clears 
 
 @contextmanager
 def zeros_given_back() -> Iterator[Callable[[int, str], None]]:
-    """Of the memory that is taken meanwhile; nobody else may write to it until the block has ended.
+    """Of the memory that is taken meanwhile; no one may write to it until the block has ended.
 
     What it yields wants llama.cpp's log, and then also works while a cache is being cleared.
     """

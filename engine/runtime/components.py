@@ -29,8 +29,8 @@ class CacheCapacity:
     """What the caches of all slots hold together."""
 
     rows: int
-    taken: Callable[[int, int], int]  # by a slot with so many tokens
-    apart: int = 0  # rows of conversations that nobody goes on with, where they are put away
+    taken: Callable[[int, int], int]  # by a slot with that number of tokens
+    apart: int = 0  # rows of idle conversations, where these are swapped out
 
 
 @dataclass(frozen=True, slots=True)

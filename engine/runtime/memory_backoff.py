@@ -61,7 +61,7 @@ class MemoryBackoff:
                 return
 
     def drafted_too_much(self, nodes: int) -> None:
-        """A draft of so many nodes did not fit: the next ones are half as large."""
+        """A draft of ``nodes`` nodes did not fit: the next ones are half as large."""
         self._calm = 0
         self.nodes = max(1, min(nodes, self.nodes or nodes) // 2)
 
@@ -112,7 +112,7 @@ def _refusal(error: OutOfMemory) -> OutOfMemory:
 def truncate_tree(tree: DraftTree, nodes: int | None) -> DraftTree:
     """The first nodes of a tree; parents stand before children and siblings in draw order.
 
-    Which nodes go is told by their place alone, so what is left of a drawn tree is a drawn tree.
+    Which nodes go follows from their place alone, so what is left of a drawn tree is a drawn tree.
     Rows that early exit ran already are run again: they would hold the memory that is missing.
     """
     if nodes is None or nodes >= len(tree):

@@ -43,7 +43,7 @@ def up_to_near_ties(verify: Verify, margin: float) -> Verify:
 
 
 def is_plain(items: Sequence[StepItem]) -> bool:
-    """Whether a step's pass is one of plain decoding: one row, behind such rows alone."""
+    """Whether a step's pass is one of plain decoding: one row, after such rows alone."""
     running = items[0].running
     behind = running.plain_rows == len(running.ids) - 1
     return behind and len(items) == 1 and len(items[0].tree) == 1

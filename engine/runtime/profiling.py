@@ -14,11 +14,11 @@ from engine.speculation.sampling import check_finite
 from engine.speculation.tree import DraftTree, chain
 from engine.statistics.pass_cost import PassCost
 
-# A large model gets the first few. Matrix kernels change behind 6 rows, where the seventh may cost a
+# A large model gets the first few. Matrix kernels change after 6 rows, where the seventh may cost a
 # quarter of a pass and the eighth nothing; a line between 6 and 8 would price both alike. Of 4-bit
 # weights three rows take half a pass more than two, and the fourth a whole one.
 PROFILE_ROWS = (1, 8, 4, 2, 16, 6, 3, 7)
-WIDER_ROWS = (64, 32, 12)  # behind those at which the target's own blocks begin
+WIDER_ROWS = (64, 32, 12)  # after those at which the target's own blocks begin
 PROFILE_REPEATS = 5
 PROFILE_SECONDS = 2.0  # of waiting for a first answer are enough
 NARROW, NARROW_SECONDS = 5.0, 0.75  # passes of a row that a width takes; more of those are measured

@@ -46,7 +46,7 @@ class RowComparison:
         self.most = target.context - len(self._prefix)  # rows of a pass
         self.seconds: dict[int, float] = {}  # of the latest pass, by rows
         self._alone: list[Tensor] = []
-        self._states: list[bytes] = []  # behind each of these rows, as hashes
+        self._states: list[bytes] = []  # after each of these rows, as hashes
 
     def __enter__(self) -> Self:
         """Read the prefix of all passes, and decode the rows alone."""
@@ -67,7 +67,7 @@ class RowComparison:
         self._target.crop(0, 0)
 
     def equal(self, rows: int) -> bool:
-        """Whether a pass of at most so many rows gave each compared row the bits that it has alone."""
+        """Whether a pass of at most ``rows`` rows gave each compared row the bits that it has alone."""
         self._target.crop(0, len(self._prefix))
         logits = self._score(self._tokens(len(self._prefix), min(rows, self.most)))
         pairs = zip(self._alone, logits, strict=False)
@@ -118,7 +118,7 @@ def _begin(target: Target) -> None:
 
 
 def _one_at_a_time(target: Target) -> tuple[list[int], Tensor]:
-    """Tokens [n] that the target says itself, and its logits [n, V] behind each."""
+    """Tokens [n] that the target says itself, and its logits [n, V] after each."""
     _begin(target)
     chance, started = SeededRandom(0), perf_counter()
     tokens, rows = [0], list[Tensor]()

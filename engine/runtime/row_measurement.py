@@ -52,7 +52,7 @@ def _loaded(file: Path, *, exact: bool) -> Target:
 
 
 def _column(targets: Mapping[str, Target], rows: int) -> dict[str, float]:
-    """Seconds of a pass of so many rows by type: the median of what it took compared with ``USUAL``."""
+    """Seconds of a pass of ``rows`` rows by type: the median of what it took compared with ``USUAL``."""
     rounds = [
         {kind: timed(one, [chain(varied(one, 0, rows))]) for kind, one in targets.items()}
         for _ in range(ROUNDS + 1)

@@ -84,14 +84,14 @@ def margins(outcome: Outcome) -> tuple[float, ...]:
 
 
 def logprobs(outcome: Outcome, ids: Sequence[int], likeliest: int) -> tuple[Logprob, ...]:
-    """What the target's rows say of the ids that they led to, and of so many likeliest tokens."""
+    """What the target's rows say of the ids that they led to, and of the ``likeliest`` most likely tokens."""
     assert outcome.scores is not None
     rows = outcome.scores.logits[list(outcome.verdict.path[: len(ids)])]
     return log_probabilities(rows, ids, likeliest)
 
 
 def log_probabilities(rows: Tensor, ids: Sequence[int], likeliest: int) -> tuple[Logprob, ...]:
-    """What logits [N, V] say of these N tokens, and of so many likeliest ones."""
+    """What logits [N, V] say of these N tokens, and of the ``likeliest`` most likely ones."""
     rows = rows.float().log_softmax(-1)
     own = rows[range(len(ids)), list(ids)].tolist()
     best = top_k(rows, min(likeliest, rows.shape[-1]))

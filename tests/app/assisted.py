@@ -62,7 +62,7 @@ async def report_of(deltas: AsyncIterator[AnswerEvent]) -> Completion:
 
 
 def kill(assistant: Assistant) -> None:
-    os.kill(assistant.loaded.worker.pid, signal.SIGKILL)
+    os.kill(assistant.current.here().worker.pid, signal.SIGKILL)
 
 
 async def ended(reply: RunningReply) -> Completion:

@@ -7,17 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from app.environment import PAGE_FILES, QUIET, tame_libraries, without_network
 from app.errors import SettingsError
 from app.settings import (
-    PAGE_FILES,
     POCKET,
-    QUIET,
     REAL,
     Settings,
     load_settings,
     prepare_home,
-    tame_libraries,
-    without_network,
 )
 
 
@@ -224,6 +221,7 @@ def test_folders_that_are_nice_to_have_may_be_missing(tmp_path):
     for name in ("logs", "models"):
         (tmp_path / name).touch()
     prepare_home(Settings(home=tmp_path))
+    assert all((tmp_path / name).is_file() for name in ("logs", "models"))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")

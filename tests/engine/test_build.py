@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import transformers
 
-from engine.build import SAMPLED, WARM, _randomness, _verification, build
+from engine.build import SAMPLED, WARM, _judges, build
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
 from engine.kernels.philox import PhiloxRandom
@@ -136,6 +136,7 @@ def test_warming_up_runs_every_drafter_and_keeps_nothing(folders):
 @pytest.mark.parametrize("there", [True, False])
 def test_kernels_and_their_random_numbers_only_where_triton_is(monkeypatch, there):
     monkeypatch.setattr("engine.build.find_spec", lambda name: object() if there else None)
-    assert (_verification("cuda") is verify_all) == there
-    assert _randomness("cuda") is (PhiloxRandom if there else SeededRandom)
-    assert _randomness("cpu") is SeededRandom
+    verify, randomness = _judges("cuda")
+    assert (verify is verify_all) == there
+    assert randomness is (PhiloxRandom if there else SeededRandom)
+    assert _judges("cpu")[1] is SeededRandom

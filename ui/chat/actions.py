@@ -24,6 +24,7 @@ async def hello(session: PageSession, command: ChatCommand) -> None:
     await refresh(session, command)
     session.come_back(command.name)
     session.suggest()
+    session.look_around()
     if command.id and session.state.conversation is None:
         try:
             await session.open(command.id)
@@ -37,9 +38,10 @@ async def refresh(session: PageSession, _: ChatCommand) -> None:
     state, assistant = session.state, session.assistant
     state.facts, state.model = assistant.facts, assistant.entry.name
     state.loading, state.text = assistant.loading, assistant.loaded.text
+    state.away = assistant.current.away
     state.template, state.loaded = assistant.loaded.template, assistant.loader.share
     state.thinking = await asyncio.to_thread(lambda: assistant.loaded.text.thinking)
-    state.models = [one for one in assistant.models() if one.visible and one.folder is not None]
+    state.models = [one for one in assistant.models() if one.visible and one.usable]
     await session.list_conversations()
     if state.conversation is not None:
         try:
@@ -290,6 +292,14 @@ async def switch_anyway(session: PageSession, command: ChatCommand) -> None:
         session.load(command.id, anyway=True)
 
 
+async def answer_here(session: PageSession, command: ChatCommand) -> None:
+    """Answer the question that another engine failed on with the model that is in memory."""
+    _check_free(session)
+    await session.assistant.switch(command.id)
+    await refresh(session, command)
+    await again(session, command.model_copy(update={"id": ""}))
+
+
 async def template(session: PageSession, command: ChatCommand) -> None:
     """Chat with a base model by a template of that name, or only continue texts."""
     _check_free(session)
@@ -369,7 +379,8 @@ def _options(session: PageSession) -> ReplyOptions:
         settings = settings.model_copy(update={"max_tokens": CONTINUED})
     if settings.mode not in (AUTO, *facts.drafters):
         settings = settings.model_copy(update={"mode": AUTO})
-    return settings.options(facts.context)
+    away = bool(session.assistant.current.away)  # that engine knows what is left of its context
+    return settings.options(0 if away else facts.context)
 
 
 ACTIONS: Actions = {
@@ -404,5 +415,6 @@ ACTIONS: Actions = {
     "preset-delete": delete_preset,
     "model": switch,
     "model-anyway": switch_anyway,
+    "answer-here": answer_here,
     "template": template,
 }

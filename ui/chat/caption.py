@@ -2,6 +2,7 @@
 
 from html import escape
 
+from app.chat.remote.answer import REMOTE
 from app.history.records import AnswerFacts
 from engine.drafters import describe
 from engine.request import FinishReason, tokens_per_pass
@@ -17,6 +18,7 @@ _ABOUT = (
     "A token is a word or a part of one. Click for the figures."
 )
 _TIPS = {
+    "away": "The model that answered: its engine may be another machine",
     "plain": "Compared with decoding without drafts, by the measured time of a pass",
     "rate": "Tokens of the answer for each second; reading your message is not counted",
     "first": "From your message to the first token of the answer",
@@ -44,7 +46,8 @@ def caption(facts: AnswerFacts | None, reason: FinishReason | None) -> str:
     if facts is None:
         return f'<p class="about">{_INTERRUPTED if reason is None else _IMPORTED}</p>'
     why = _WHYS.get(facts.why, facts.why)
-    said = escape(_ending(facts, reason) + summary(facts))
+    told = _away(facts) if facts.drafter == REMOTE else summary(facts)
+    said = escape(_ending(facts, reason) + told)
     return (
         f'<details class="about"><summary data-tip="{escape(_ABOUT)}">{said}</summary>'
         f'{_figures(facts)}<p class="why">{escape(sentence(why))} {_HIDE}</p></details>'
@@ -74,8 +77,19 @@ def summary(facts: AnswerFacts) -> str:
     return f"{pace}\u00d7 the speed of plain decoding, though {copied}."
 
 
+def _away(facts: AnswerFacts) -> str:
+    """Where an answer came from that did not come from this machine, and what was told of its drafts."""
+    came = f"From {facts.model}, on another engine"
+    if not facts.drafted:
+        return f"{came}."
+    return f"{came}, which accepted {facts.accepted:,} of {facts.drafted:,} drafted tokens."
+
+
 def _figures(facts: AnswerFacts) -> str:
-    parts = [_figure(f"<b>{escape(_mode(facts))}</b>", describe(facts.leading).summary)]
+    leading = (facts.model, _TIPS["away"]) if facts.drafter == REMOTE else (
+        _mode(facts), describe(facts.leading).summary
+    )  # fmt: skip
+    parts = [_figure(f"<b>{escape(leading[0])}</b>", leading[1])]
     if facts.speedup is not None and facts.drafted and facts.passes >= LEAST_TIMED:
         parts.append(_figure(f"<b>{facts.speedup:.1f}\u00d7 plain</b>", _TIPS["plain"]))
     if facts.decode_seconds > 0:

@@ -31,9 +31,9 @@ class Settings(BaseModel):
     thinking: Thinking = AS_TAUGHT
 
     def options(self, context: int) -> ReplyOptions:
-        """For the assistant; ``context`` is in tokens, half of it is the default longest answer."""
+        """For the assistant; half of ``context`` tokens is the default longest answer, 0 sets no limit."""
         return ReplyOptions(
-            max_tokens=self.max_tokens or max(1, context // 2),
+            max_tokens=self.max_tokens or (max(1, context // 2) if context else None),
             drafter=self.mode,
             unset=frozenset(name for name in SAMPLING if getattr(self, name) is None),
             **self.model_dump(include={*SAMPLING, "seed", "thinking"}, exclude_none=True),

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from app.chat.answering_model import ModelText
 from app.chat.attachments import Attachment
 from app.models.catalog import CatalogEntry
 from app.request import AS_TAUGHT, Thinking
-from app.text.chat_text import ChatText
 from app.text.named_templates import TEMPLATES
 from engine.request import AUTO, ModelFacts
 from ui.chat.caption import mode_name
@@ -47,18 +47,30 @@ def chips(attached: Sequence[Counted]) -> str:
     return f'<div class="chips">{made}</div>' if made else ""
 
 
+_SPEED = "How answers are sped up; the words stay the model's own"
+_ITS_OWN = "The other engine drafts in its own way: speed modes run only with models loaded here"
+
+
 def pickers(
-    models: Sequence[CatalogEntry], current: str, facts: ModelFacts, thinking: Sequence[Thinking]
+    models: Sequence[CatalogEntry],
+    current: str,
+    facts: ModelFacts,
+    thinking: Sequence[Thinking],
+    away: str = "",
 ) -> str:
-    """Model with its notes, speed mode, thinking; only choices that work. HTML."""
+    """Model with its notes, speed mode, thinking; only choices that work. HTML.
+
+    ``away`` is the engine elsewhere that answers, which drafts in its own way.
+    """
     names = [entry.name for entry in models]
     listed = names if current in names else [current, *names]
+    fixed, tip = (" disabled", _ITS_OWN) if away else ("", _SPEED)
     mode = options(dict.fromkeys((AUTO, *facts.drafters)), shown=mode_name)
     return (
         f'<label title="{escape(" ".join(map(sentence, facts.notes)))}"><span>Model</span>'
         f'<select id="model" data-do="model">{options(listed, current)}</select></label>'
-        '<label title="How answers are sped up; the words stay the model\'s own">'
-        f'<span>Speed</span><select id="mode" data-setting="mode">{mode}</select></label>'
+        f'<label title="{escape(tip)}"><span>Speed</span>'
+        f'<select id="mode" data-setting="mode"{fixed}>{mode}</select></label>'
         f"{_thinking(thinking)}"
     )
 
@@ -74,7 +86,7 @@ def _thinking(offered: Sequence[Thinking]) -> str:
     )
 
 
-def templates(text: ChatText | None, chosen: str) -> str:
+def templates(text: ModelText | None, chosen: str) -> str:
     """The choice of a chat template, for a model that brings none. HTML."""
     if text is None or (text.chats and not text.borrows):
         return ""
@@ -94,7 +106,8 @@ _READING = (
 def meter(used: int, context: int, *, reading: bool = False) -> str:
     """How much of the context is used, and whether the model reads ahead. HTML."""
     share = min(1.0, used / context) if context else 0.0
-    text = f"{used:,} of {context:,} tokens of context"
+    of = f" of {context:,}" if context else ""  # an engine elsewhere may not tell
+    text = f"{used:,}{of} tokens of context"
     state = " full" if share > 0.9 else ""
     return (
         f'<span class="meter{state}" role="meter" aria-label="Context" aria-valuemin="0" '

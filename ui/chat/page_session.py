@@ -12,6 +12,7 @@ from app.chat.assistant import Assistant
 from app.chat.attachments import compose
 from app.chat.prefetch import ExpectedQuestion
 from app.chat.reply import RunningReply
+from app.errors import RemoteFailed
 from app.models.library.installed import suggestion
 from app.request import Completion
 from app.text.repetition import never_ends
@@ -51,6 +52,7 @@ class PageSession(View[ChatCommand]):
         self._watching: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self._suggesting: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._stale = False
         self._started = False  # the page has sent a command
         self._only_answer = False  # since the last update only the running answer changed
@@ -204,6 +206,15 @@ class PageSession(View[ChatCommand]):
         """Look for a better model for this machine in the background."""
         self._suggesting = asyncio.create_task(self._suggest(), name="suggest a model")
 
+    def look_around(self) -> None:
+        """Ask other engines for their models in the background."""
+        if self.assistant.settings.engines:
+            self._looking = asyncio.create_task(self._look_around(), name="ask other engines")
+
+    async def _look_around(self) -> None:
+        await self.assistant.current.ask_engines()
+        self.refresh()
+
     async def _suggest(self) -> None:
         await asyncio.sleep(SUGGEST_SECONDS)
         try:
@@ -226,6 +237,8 @@ class PageSession(View[ChatCommand]):
                     self.state.written = written
                     self.source.change()
         except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged
+            here = self.assistant.current.local if isinstance(error, RemoteFailed) else None
+            self.state.offer = here.entry.name if here else ""
             self.fail(error_text(error))
         if conversation is not None:
             self.post(ChatCommand(command="ended", id=conversation.id))
@@ -260,7 +273,7 @@ class PageSession(View[ChatCommand]):
         if "settings" in command.model_fields_set:
             state.settings, invalid = valid_settings(command.settings, state.settings)
         if command.command not in _BY_THE_SERVER:
-            state.notice = state.too_large = ""
+            state.notice = state.too_large = state.offer = ""
         try:
             await self.run(command)
         except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged

@@ -69,7 +69,7 @@ BEGINNINGS = (
 
 def suggestions(parameters: int) -> tuple[Suggestion, ...]:
     """Those that a model of this size can do."""
-    return OF_POCKET if parameters < PLAIN_BELOW else SUGGESTIONS
+    return OF_POCKET if 0 < parameters < PLAIN_BELOW else SUGGESTIONS  # 0: not known
 
 
 _CHATS = ("What can I do for you?", "The line under each answer explains its speed.")

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from app.chat.answering_model import ModelText
 from app.history.records import AnswerFacts, Conversation, Preset, StoredMessage
 from app.models.catalog import CatalogEntry
 from app.models.library.fit import Fit
 from app.request import PartialAnswer, Thinking
-from app.text.chat_text import ChatText
 from engine.request import ModelFacts
 from ui.chat import composer, transcript
 from ui.chat.command import Settings
@@ -31,7 +31,8 @@ class ChatState:
     models: Sequence[CatalogEntry] = ()
     model: str = ""
     here: bool = True  # nobody had to log in
-    text: ChatText | None = None  # of the model: whether it chats, and how it samples
+    text: ModelText | None = None  # of the model: whether it chats, and how it samples
+    away: str = ""  # the engine elsewhere that answers
     template: str = ""  # with which a base model chats
     thinking: Sequence[Thinking] = ()  # reasoning efforts that the model supports
     conversations: Sequence[Conversation] = ()
@@ -54,6 +55,7 @@ class ChatState:
     settings: Settings = field(default_factory=Settings)
     notice: str = ""
     too_large: str = ""  # the model of which the notice says that memory is too small for it
+    offer: str = ""  # a model in memory, for the question that another engine failed on
     once: dict[str, str] = field(default_factory=dict)  # what the page's script does one time
     serial: int = 0  # grows with every change of ``once``
     taken: int = 0  # the highest number of a command that was run
@@ -62,7 +64,7 @@ class ChatState:
     @property
     def appearance(self) -> Appearance:
         """How answers are shown now."""
-        small = self.facts.parameters < PLAIN_BELOW
+        small = 0 < self.facts.parameters < PLAIN_BELOW  # 0: not known
         plain = {"auto": small, "markdown": False, "text": True}[self.settings.look]
         return Appearance(plain, self.settings.overlay)
 
@@ -80,7 +82,9 @@ def values(state: ChatState) -> Values:
         "welcome": "" if state.conversation or state.written else _welcome(state),
         "notice": _notice(state),
         "chips": composer.chips(state.attachments),
-        "pickers": composer.pickers(state.models, state.model, state.facts, state.thinking)
+        "pickers": composer.pickers(
+            state.models, state.model, state.facts, state.thinking, state.away
+        )
         + composer.templates(state.text, state.template),
         "presets": presets(state.presets),
         **running_values(state),
@@ -124,8 +128,19 @@ def _notice(state: ChatState) -> str:
         bar = f'<progress{known} aria-label="In memory"></progress>'
         return f'<p role="status">Loading {escape(state.loading)} …{bar}</p>'
     if state.notice:
-        return f'<p role="alert">{escape(sentence(state.notice))}{_anyway(state.too_large)}</p>'
+        return f'<p role="alert">{escape(sentence(state.notice))}{_anyway(state.too_large)}{_here(state.offer)}</p>'
+    if state.away:
+        return f'<p role="status" class="away">{escape(sentence(state.away))}</p>'
     return _CONTINUES if state.text is not None and not state.text.chats else ""
+
+
+def _here(model: str) -> str:
+    if not model:
+        return ""
+    return (
+        f' <button type="button" class="soft" data-do="answer-here" data-id="{escape(model)}">'
+        f"Answer with {escape(model)}</button>"
+    )
 
 
 def _anyway(model: str) -> str:

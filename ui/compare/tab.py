@@ -14,9 +14,12 @@ from ui.chat import markdown
 from ui.compare import benchmark, race
 from ui.compare.form import CompareCommand, form
 from ui.tab import Tab, Values, View, Visitor
-from ui.widgets import button, notice
+from ui.widgets import button, note, notice
 
 FRAME_SECONDS = 0.1  # the least time between two updates, however fast the tokens come
+_NO_MODEL = (
+    "Another engine answers now. Choose a model of this machine in the chat to compare with."
+)
 _OF_BENCHMARKS = ("benchmark", "open", "remove")
 
 
@@ -138,16 +141,19 @@ class ComparePage(View[CompareCommand]):
         return None if hidden else latest
 
     def _current_form(self) -> str:
-        model = self._service.assistant.entry.name
+        local = self._service.assistant.current.local
+        if local is None:
+            return note(_NO_MODEL)
+        model = local.entry.name
         if self._form[0] != model:
             latest = self._own_race
             known = latest.options if latest is not None and latest.model == model else None
-            self._form = (model, form(self._service.assistant.facts, self._rivals(model), known))
+            self._form = (model, form(local.facts, self._rivals(model), known))
         return self._form[1]
 
     def _rivals(self, model: str) -> list[str]:
         models = self._service.assistant.models()
-        return [one.name for one in models if one.visible and one.folder and one.name != model]
+        return [one.name for one in models if one.visible and one.usable and one.name != model]
 
     def _row(self, label: str, command: str, *, running: bool) -> str:
         """A button that starts or stops; ``done`` makes the HTML new, which enables it again."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
+from app.chat.remote.answer import REMOTE
 from app.history.figures import Cell, Sums, added_by
 from engine.request import PLAIN
 from ui.chat.caption import mode_name
@@ -30,7 +31,7 @@ def section(cells: Sequence[Cell], model: str) -> str:
     """Everything measured with ``model``, or with all models if that is empty. HTML."""
     models = list(dict.fromkeys(cell.model for cell in cells))
     chosen = [cell for cell in cells if model in ("", cell.model)] or list(cells)
-    drafted = [cell for cell in chosen if cell.drafter != PLAIN]
+    drafted = [cell for cell in chosen if cell.drafter not in (PLAIN, REMOTE)]
     total = sum((cell.sums for cell in drafted), Sums())
     tables = [("Drafter", _by(chosen, "drafter", mode_name)), ("Task", _by(drafted, "task", task))]
     if len(models) > 1 and not model:

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from app.chat.remote.engines import EngineReport
 from app.models.downloads.partial_file import shown_bytes
 from app.models.library.installed import Installed, Inventory
 from app.models.library.other_programs import ForeignModel
 from ui.widgets import button, confirmed, note, options, sentence
 
+_IN_USE = '<span class="tag good">In use</span>'
+MOST_SHOWN = 12  # models of one engine
 LOOKING = '<p class="note" role="status">Reading the models of this computer \u2026</p>'
 _PATH_FORM = """
 <details class="way"><summary>Add a model from a disk</summary>
@@ -29,6 +32,7 @@ class Use:
     model: str = ""  # the one that answers
     context: int = 0  # tokens of its longest conversation
     contexts: Sequence[tuple[int, int]] = ()  # that it may have, with the bytes that they take
+    away: bool = False  # another engine answers at present
     loaded: float = 0.0  # share of the weights of ``loading`` that are in memory; 0: not known
 
 
@@ -129,8 +133,8 @@ def _using(one: Installed, use: Use) -> str:
     if use.loading == name:
         share = f'<span aria-hidden="true"> {use.loaded:.0%}</span>' if use.loaded else ""
         return f'<span class="tag" role="status">Loading \u2026{share}</span>'
-    if name in use.names:
-        return '<span class="tag good">In use</span>'
+    if name in use.names and not use.away:
+        return _IN_USE
     return button("Use", "use", name, "soft")
 
 
@@ -147,6 +151,39 @@ def _delete(number: int, one: Installed, use: Use) -> str:
     question = f"{first if name in use.names else ''}Delete {name}? {frees}"
     act = button("Delete", "delete", name, "primary", name)
     return confirmed(f"delete-{number}", "Delete", question, act)
+
+
+def engines(reports: Sequence[EngineReport], current: str) -> str:
+    """Engines of other programs and machines, with their models. HTML."""
+    if not reports:
+        return ""
+    rows = "".join(_engine(report, current) for report in reports)
+    return (
+        '<section aria-labelledby="engines"><h2 id="engines">On other engines</h2>'
+        f'<ul class="rows" aria-labelledby="engines">{rows}</ul></section>'
+    )
+
+
+def _engine(report: EngineReport, current: str) -> str:
+    """A row for each model, or one that says what is wrong."""
+    rest = len(report.models) - MOST_SHOWN
+    more = f"{rest} more are in the chat's list of models" if rest > 0 else ""
+    said = f'<p class="note alarm">{escape(sentence(report.problem))}</p>' if report.problem else ""
+    head = (
+        f'<li><div class="what"><b>{escape(report.name)}</b><small>{escape(report.address)}</small>'
+        f"{said}{note(sentence(more))}</div></li>"
+    )
+    return head + "".join(
+        _away(f"{report.name}/{one}", current) for one in report.models[:MOST_SHOWN]
+    )
+
+
+def _away(name: str, current: str) -> str:
+    using = _IN_USE if name == current else button("Use", "use", name, "soft")
+    return (
+        f'<li data-row="{escape(name)}" tabindex="-1"><div class="what"><b>{escape(name)}</b></div>'
+        f'<div class="acts">{using}</div></li>'
+    )
 
 
 def _other(one: ForeignModel) -> str:

@@ -97,9 +97,11 @@ class ModelsPage(View[Command]):
                     assistant.entry.name,
                     assistant.facts.context,
                     manager.contexts,
+                    bool(assistant.current.away),
                     assistant.loader.share,
                 ),
-            ),
+            )
+            + installed.engines(assistant.current.engines.reports(), assistant.entry.name),
             "ways": installed.ways(kept=inventory.token, wanted=self._wants_token),
             "list": available.catalogue(inventory.offered, notes),
             "hub": available.results(self._words, self._found, self._repositories),

@@ -11,6 +11,7 @@ from statistics import median, median_low
 from typing_extensions import override
 
 from app.bench.compare.isolated_run import IsolatedRunner
+from app.bench.compare.remote_run import RemoteRunner
 from app.bench.lanes import Lane, check_drafters
 from app.bench.measure import (
     Difference,
@@ -188,7 +189,7 @@ def check_race(options: RaceOptions, facts: ModelFacts) -> None:
     check_drafters([lane.drafter for lane in lanes], facts)
 
 
-async def run_race(runners: Mapping[str, IsolatedRunner], race: Race) -> None:
+async def run_race(runners: Mapping[str, IsolatedRunner | RemoteRunner], race: Race) -> None:
     """Run all rounds, each lane with the runner of its name.
 
     Raises WorkerCrashed, RequestFailed, InvalidRequest, ContextOverflow.

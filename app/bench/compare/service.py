@@ -10,10 +10,12 @@ from app.bench.compare.benchmark import SIZES, Benchmark, BenchmarkOptions, run_
 from app.bench.compare.isolated_run import IsolatedRunner
 from app.bench.compare.race import Race, RaceOptions, check_race, run_race
 from app.bench.compare.record import record
+from app.bench.compare.remote_run import RemoteRunner
 from app.bench.compare.saved import SavedBenchmark, SavedBenchmarks
 from app.bench.prompt_files import shipped_questions
 from app.chat.assistant import Assistant
 from app.chat.loaded_model import LoadedModel
+from app.chat.remote.model import RemoteModel
 from app.errors import UNEXPECTED, AppError, WorkerCrashed
 from app.models.catalog import resolve
 from app.observable import Observable
@@ -79,11 +81,11 @@ class BenchmarkService(Observable):
     def start_race(self, options: RaceOptions) -> None:
         """Begin; raises InvalidRequest, UnknownModel, ModelUnusable."""
         self._check_free()
-        check_race(options, self.assistant.facts)
-        own = self.assistant.entry.name
+        own = self.assistant.current.here().entry.name
+        check_race(options, self.assistant.current.here().facts)
         if options.rival == own:
             raise InvalidRequest(f"{own} is loaded already; choose another model to race with")
-        if options.rival:
+        if options.rival and self._remote(options.rival) is None:
             resolve(self.assistant.settings, options.rival)  # a wrong name shows at once
         race = Race(own, options, self.change)
         self.race, self.latest = race, Race
@@ -92,7 +94,7 @@ class BenchmarkService(Observable):
     def start_benchmark(self, options: BenchmarkOptions) -> None:
         """Begin; raises InvalidRequest."""
         self._check_free()
-        lanes = options.lanes(self.assistant.facts)
+        lanes = options.lanes(self.assistant.current.here().facts)
         benchmark = Benchmark(
             options, lanes, shipped_questions(SIZES[options.size].each), self.change
         )
@@ -110,15 +112,25 @@ class BenchmarkService(Observable):
             await asyncio.wait([self._task])
             await asyncio.sleep(0)  # for the callbacks of the end
 
+    def _remote(self, name: str) -> RemoteModel | None:
+        """The model of another engine, if this names one."""
+        engine = self.assistant.settings.engine_of(name)
+        found = None if engine is None else self.assistant.current.named(name)
+        return found if isinstance(found, RemoteModel) else None
+
     def _runner(self, model: LoadedModel, max_tokens: int) -> IsolatedRunner:
         return IsolatedRunner(self.assistant, model, max_tokens, self.change)
 
     async def _race(self, race: Race) -> None:
         """A rival is loaded next to the model for as long as the race lasts, if there is room."""
         options = race.options
-        own = self._runner(self.assistant.loaded, options.max_tokens)
+        own = self._runner(self.assistant.current.here(), options.max_tokens)
         if not options.rival:
             await run_race(dict.fromkeys(race.lanes, own), race)
+            return
+        if (remote := self._remote(options.rival)) is not None:
+            there = RemoteRunner(remote, options.max_tokens)
+            await run_race({race.model: own, options.rival: there}, race)
             return
         rival = await LoadedModel.open(self.assistant.settings, options.rival)
         try:
@@ -128,7 +140,7 @@ class BenchmarkService(Observable):
             await rival.worker.close()
 
     async def _measure(self, benchmark: Benchmark) -> None:
-        model = self.assistant.loaded
+        model = self.assistant.current.here()
         runner = self._runner(model, benchmark.size.max_tokens)
         measured = await run_benchmark(runner, benchmark)
         if not measured.samples:
@@ -157,7 +169,7 @@ class BenchmarkService(Observable):
         self.change()
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        worker = self.assistant.loaded.worker
+        worker = self.assistant.current.here().worker
         try:
             await work()
         except WorkerCrashed as error:

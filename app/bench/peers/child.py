@@ -85,5 +85,5 @@ def _main(connection: Connection, load: Load, arguments: tuple[Any, ...]) -> Non
             connection.send(None)
     except EOFError:
         return
-    except Exception as error:  # noqa: BLE001 - whatever a library raises is told where it is asked for
+    except Exception as error:  # noqa: BLE001 - the caller reports whatever a library raises
         connection.send(f"{type(error).__name__}: {error}")

@@ -151,7 +151,7 @@ def _facts(entrant: Entrant, loaded: _Loaded, runner: PeerRunner) -> LaneFacts:
 
 
 def _questions(options: PeersBench) -> tuple[Tagged, ...]:
-    """First turns, so many of every kind: of the file, or the package's."""
+    """First turns, the same number of every kind: of the file, or the package's."""
     if options.prompts is None:
         return shipped_questions(options.each)
     return questions_of(options.prompts, options.each)

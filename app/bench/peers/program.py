@@ -45,7 +45,7 @@ class Program(ABC):
 
     @abstractmethod
     def answer(self, mode: str, question: Question) -> AsyncGenerator[Chunk, None]:
-        """The greedy answer as it comes, with nothing cached of the prompt; raises RequestFailed."""
+        """The greedy answer in pieces, with nothing cached of the prompt; raises RequestFailed."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -53,7 +53,7 @@ class Program(ABC):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Let the process run inside, and stop it behind: idle programs look for work, too."""
+        """Let the process run inside, and stop it afterwards: idle programs look for work, too."""
         _signal(self.pid, "SIGCONT")
         try:
             yield
@@ -66,7 +66,7 @@ class Program(ABC):
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that it had at once, the mapped file with it; None where nobody knows."""
+        """The most memory that it had at once, the mapped file with it; None where it is not known."""
         try:
             lines = (PROC / str(self.pid) / "status").read_text().splitlines()
         except OSError:

@@ -20,7 +20,7 @@ def table(report: PeerReport) -> Iterator[str]:
     yield f"{report.model}; {report.conditions}"
     yield f"{machine.cpu}, {machine.cores} cores, {machine.date}"
     yield (
-        "tokens/s behind the first token, by the clock of the asking process; over plain: the geometric "
+        "tokens/s after the first token, by the clock of the asking process; over plain: the geometric "
         f"mean of the kinds' ratios to {report.lanes[0].name}"
     )
     wide = max(len(lane.name) for lane in report.lanes)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from math import floor, log2
 
 from app.models.catalog import CatalogEntry
 from app.models.downloads.partial_file import shown_bytes
@@ -11,8 +12,8 @@ from app.placement.plans import FORMS, usable
 from engine.errors import EngineError
 from engine.hardware.candidates import SCORED_ROWS, USEFUL
 from engine.hardware.checkpoint_sizes import Size, Stored
-from engine.hardware.footprint import LLAMA_CPP, Footprint, llama_footprint, torch_footprint
-from engine.hardware.layers import drafting_weights, idle_weights
+from engine.hardware.footprint import CUDA, LLAMA_CPP, Footprint, llama_footprint, torch_footprint
+from engine.hardware.layers import drafting_weights, idle_weights, looked_up_weights
 from engine.hardware.plan import Candidates, Plan, Refusal, Stage, Tier
 from engine.hardware.planner import plan
 from engine.hardware.profile import HardwareProfile
@@ -23,10 +24,13 @@ from engine.models.gguf.state_shape import StateShape
 
 WHOLE = frozenset({Stage.DEVICE, Stage.RAM})  # every weight in one memory
 # Of the memory that is free, by a model that is recommended: other programs need RAM more than a GPU.
-MOST_TAKEN = {Tier.RAM: 0.75, Tier.DEVICE: 0.9}
-READABLE = 5.0  # tokens per second before drafting: what people read
-USUAL_RATE = 20e9  # bytes/s of RAM where nothing was measured: one channel of DDR4
+MOST_TAKEN = {Tier.RAM: 0.85, Tier.DEVICE: 0.9}
+READABLE = 8.0  # tokens per second before drafting: what people read, after some reasoning
+USUAL_RATE = 30e9  # bytes/s of RAM where nothing was measured: two channels of DDR4
 USUAL_GPU_RATE = 200e9
+MIXTURE = (
+    0.6  # how far a mixture's weights count for all of them, and not for those that a token reads
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,19 @@ class Fit(Offer):
     entry: CatalogEntry
     draft: CatalogEntry | None  # comes along
     room: int  # bytes that the disk has for models
-    rate: float | None = None  # tokens per second that memory allows before drafting, if measured
+    speed: float | None = None  # tokens per second that memory allows before drafting
+    measured: bool = False  # on this machine; else ``speed`` is that of usual memory
+    useful: bool = False  # a conversation of ``USEFUL`` tokens leaves other programs their share
+
+    @property
+    def rate(self) -> float | None:
+        """``speed``, where the machine's memory was measured."""
+        return self.speed if self.measured else None
 
     @property
     def whole(self) -> bool:
-        """Whether it lies in one memory: nothing is read from a slower one for every token."""
-        return self.runs if self.planned is None else self.planned.stage in WHOLE
+        """Whether it lies in one memory, or only experts, of which a token reads few, in another."""
+        return self.runs if self.planned is None else _whole(self.planned)
 
     @property
     def storable(self) -> bool:
@@ -98,15 +109,28 @@ def fits(
 
 
 def best(offered: Sequence[Fit]) -> Fit | None:
-    """The largest all-round model that lies in one memory and is fast enough to read along.
+    """Of the most able all-round models that run well, the fastest; None where none does.
 
-    One with room for a useful conversation comes before a larger one; of two with as many weights, the
-    smaller file; None where nothing fits.
+    To run well is to have room for a useful conversation and to be fast enough to read along.
     """
     good = [fit for fit in offered if fit.entry.all_round and not fit.entry.gated and _good(fit)]
-    return max(
-        good, key=lambda fit: (_useful(fit), fit.entry.parameters or 0, -fit.size), default=None
-    )
+    return max(good, key=lambda fit: (size_class(fit.entry), fit.speed or 0), default=None)
+
+
+def size_class(entry: CatalogEntry) -> int:
+    """Models of one class are about equally able: a class spans a factor of the square root of two."""
+    return floor(2 * log2(ability(entry)))
+
+
+def ability(entry: CatalogEntry) -> float:
+    """Billions of weights of a dense model that is about as able.
+
+    A mixture is between all of its weights and those that a token reads.
+    """
+    total, shape = entry.parameters or 1, entry.shape
+    used = total - (looked_up_weights(shape) if shape else 0)
+    read = total - (idle_weights(shape) if shape else 0)
+    return float(used**MIXTURE * read ** (1 - MIXTURE) / 1e9)
 
 
 def shape_forms(name: str, shape: ModelShape, gguf_size: int | None) -> tuple[Footprint, ...]:
@@ -160,9 +184,21 @@ def _fit(
         return Fit(size, by_size(entry.size or 0, profile), entry, missing, profile.disk_free)
     model = by_shape(entry, draft)
     found = planned(model, profile, elsewhere=elsewhere)
-    rate = _rate(found, model, profile) if isinstance(found, Plan) else None
-    rate = rate and rate / read_share(entry.shape)
-    return Fit(size, found, entry, missing, profile.disk_free, rate)
+    fit = Fit(size, found, entry, missing, profile.disk_free)
+    if not (isinstance(found, Plan) and _whole(found)):
+        return fit  # nothing is promised for weights on their way
+    form = _form(found, model)
+    rates = _rates(found, profile)
+    seconds = [
+        read / (rate or usual)
+        for read, (rate, usual) in zip(form.token_reads(found.cpu_experts), rates, strict=True)
+    ]
+    return replace(
+        fit,
+        speed=1 / sum(seconds),
+        measured=all(rate for rate, _ in rates),
+        useful=_leaves_room(found, form),
+    )
 
 
 def _forms(entry: CatalogEntry | None) -> tuple[Footprint, ...]:
@@ -182,55 +218,47 @@ def _scaled(held: Stored, size: int) -> Stored:
         return Size(part.elements, size * part.elements // total)
 
     layers = tuple(map(share, held.layers))
-    return Stored(layers, share(held.embedding), share(held.head), share(held.rest))
+    outside = (held.embedding, held.head, held.rest, held.tables)
+    return Stored(layers, *map(share, outside))
 
 
-def read_share(shape: ModelShape) -> float:
-    """Of all weights, what one token reads: not the experts that it passes by."""
-    return 1 - idle_weights(shape) / weights(shape, FP16).total.elements
+def _whole(found: Plan) -> bool:
+    return found.stage in WHOLE or found.cpu_experts > 0
 
 
-def _rate(found: Plan, model: Candidates, profile: HardwareProfile) -> float | None:
-    """If a token read every weight once; nothing is promised for weights on their way."""
-    if found.stage not in WHOLE:
-        return None
-    on_gpu = found.stage is Stage.DEVICE
-    read = profile.gpu.copy_rate if on_gpu and profile.gpu else profile.rates.memory
-    return read / _bytes(found, model) if read else None
+def _rates(found: Plan, profile: HardwareProfile) -> tuple[tuple[float | None, float], ...]:
+    """Bytes per second, measured and usual, of the memory where passes run and of that for experts."""
+    ram = (profile.rates.memory, USUAL_RATE)
+    gpu = (profile.gpu.copy_rate if profile.gpu else None, USUAL_GPU_RATE)
+    return (gpu if found.device == CUDA else ram, ram if found.cpu_experts else (1.0, 1.0))
 
 
-def _bytes(found: Plan, model: Candidates) -> int:
+def _form(found: Plan, model: Candidates) -> Footprint:
     form = next(
         form
         for form in model.forms
         if (form.backend, form.dtype) == (found.backend, found.dtype)
         and found.device in form.devices
     )
-    return form.weights
+    return form.narrow if found.windowed and form.narrow else form
 
 
 def _good(fit: Fit) -> bool:
-    if fit.planned is None or not (fit.whole and fit.storable):
-        return False
-    if not _leaves_room(fit.planned):
-        return False
-    usual = USUAL_GPU_RATE if fit.planned.stage is Stage.DEVICE else USUAL_RATE
-    read = (fit.entry.size or 1) * (read_share(fit.entry.shape) if fit.entry.shape else 1)
-    return (fit.rate or usual / max(1, read)) >= READABLE
+    return fit.useful and fit.storable and (fit.speed or 0) >= READABLE
 
 
-def _useful(fit: Fit) -> bool:
-    context = fit.planned.context if fit.planned else 0
-    return context >= min(USEFUL - SCORED_ROWS, fit.entry.context or USEFUL)
-
-
-def _leaves_room(found: Plan) -> bool:
-    """Whether a useful conversation leaves other programs their share of the memory."""
-    home = Tier.DEVICE if found.stage is Stage.DEVICE else Tier.RAM
-    share = min(1.0, USEFUL / (found.context * found.batch))
-    needs = (need for need in found.needs if need.tier == home)
-    taken = sum(n.bytes * share if n.what == "keys and values" else n.bytes for n in needs)
-    return taken <= MOST_TAKEN[home] * dict(found.room)[home]
+def _leaves_room(found: Plan, form: Footprint) -> bool:
+    """Whether there is room for a useful conversation, and it leaves other programs their share."""
+    least = min(USEFUL - SCORED_ROWS, form.context)
+    room, taken = dict(found.room), dict.fromkeys(Tier, 0)
+    scaled = {"keys and values": form.cache(least, SCORED_ROWS, 1), "checkpoints": form.aside}
+    for need in found.needs:
+        taken[need.tier] += scaled.get(need.what, need.bytes)
+    # with experts in RAM, as many of them are on the GPU as it has room for
+    shares = {Tier.DEVICE: 1.0} if found.cpu_experts else {}
+    return found.context >= least and all(
+        taken[tier] <= most * room[tier] for tier, most in (MOST_TAKEN | shares).items()
+    )
 
 
 def no_room(fit: Fit) -> str:

@@ -13,7 +13,7 @@ from app.models.catalog import CatalogEntry, load_catalog, read_record
 from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.staging import INCOMPLETE, Staging, abandoned, unfinished
 from app.models.hub.client import has_token
-from app.models.library.fit import Fit, best, fits
+from app.models.library.fit import Fit, ability, best, fits
 from app.models.library.other_programs import ForeignModel, found_models
 from app.models.library.simulation import without
 from app.models.library.type_advice import TypeAdvice
@@ -199,5 +199,5 @@ def _offered(settings: Settings, loaded: Plan | None) -> tuple[Fit, ...]:
 
 
 def _better(chosen: Fit | None, here: tuple[Installed, ...]) -> Fit | None:
-    most = max((model.entry.parameters or 0 for model in here), default=0)
-    return chosen if chosen is not None and (chosen.entry.parameters or 0) > most else None
+    most = max((ability(model.entry) for model in here), default=0.0)
+    return chosen if chosen is not None and ability(chosen.entry) > most else None

@@ -37,7 +37,7 @@ class TypeAdvice:
         return UNMEASURED if self.measurable and self.table is None else ""
 
     def of_file(self, name: str, others: Sequence[str]) -> str:
-        """Of a file by its name, beside others of the same model; empty: none of them is faster."""
+        """Of a file by its name, compared with others of the same model; empty: none of them is faster."""
         kinds = {kind: other for other in others if (kind := type_in_name(other))}
         return self._sentence(type_in_name(name), kinds)
 

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from typing_extensions import override
 
+from app.chat.answering_model import Prepared
 from app.chat.assistant import Assistant
-from app.chat.loaded_model import PreparedRequest
 from app.request import CallDelta, Completion, Delta
 from app.server.description import written
 from app.server.models import served
@@ -250,11 +250,11 @@ Scored = tuple[int, Logprob | None]
 class _Told:
     """What one choice says: its prompt if that is echoed, the text, log probabilities."""
 
-    def __init__(self, prompt: PreparedRequest, *, echo: bool, silent: bool) -> None:
+    def __init__(self, prompt: Prepared, *, echo: bool, silent: bool) -> None:
         """``silent``: the prompt alone is wanted."""
         self.text, self._silent = "", silent
         self._unsaid = prompt.chat.text if echo else ""
-        first = prompt.request.prompt[:1] if echo and prompt.chat.logprobs is not None else ()
+        first = prompt.first_tokens if echo and prompt.chat.logprobs is not None else ()
         self.scored: list[Scored] = [(token, None) for token in first]
         self.start = 0 if echo else len(prompt.chat.text)  # offsets count from that of the prompt
         self._offsets, self._sent = Offsets(self.start), 0
@@ -322,7 +322,10 @@ def router(assistant: Assistant) -> APIRouter:
     async def chat(body: ChatBody, request: Request) -> Response:
         named = served(assistant, body)
         return await respond(
-            assistant, named, ChatProtocol(named, assistant.loaded.text.token_bytes), request
+            assistant,
+            named,
+            ChatProtocol(named, assistant.current.named(named.model).text.token_bytes),
+            request,
         )
 
     @routes.post(
@@ -333,7 +336,10 @@ def router(assistant: Assistant) -> APIRouter:
     async def complete(body: CompletionBody, request: Request) -> Response:
         named = served(assistant, body)
         return await respond(
-            assistant, named, TextProtocol(named, assistant.loaded.text.token_bytes), request
+            assistant,
+            named,
+            TextProtocol(named, assistant.current.named(named.model).text.token_bytes),
+            request,
         )
 
     return routes

@@ -316,7 +316,9 @@ def router(assistant: Assistant) -> APIRouter:
     async def answer(body: ResponsesBody, request: Request) -> Response:
         kept = kept_of(request)
         whole = served(assistant, body).resolved(kept)
-        protocol = ResponsesProtocol(whole, assistant.loaded.text.token_bytes, kept)
+        protocol = ResponsesProtocol(
+            whole, assistant.current.named(whole.model).text.token_bytes, kept
+        )
         return await respond(assistant, whole, protocol, request)
 
     @routes.get("/responses/{name}", responses=answered(_KIND, *ANSWERED, *_FIELDS))

@@ -31,7 +31,7 @@ def literal(text: str) -> str:
 def json_value(schema: Mapping[str, Any], *, any_option: bool = False) -> str:
     """JSON by a schema that llguidance can hold; ``any_option`` takes oneOf for anyOf.
 
-    llguidance tells names apart as they are written: no name has an escape that it could do without, or
+    llguidance compares names as they are written: no name has an escape that it could do without, or
     it would be an unlisted one. Where one pattern cannot say that, no text has such an escape.
     """
     options = _OPTIONS | ({"coerce_one_of": True} if any_option else {})
@@ -56,7 +56,7 @@ def _tells_names(schema: Mapping[str, Any]) -> bool:
 
 
 def _with_plain_names(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema, and those in it, in which a pattern stands for unlisted names: patterns have no escapes."""
+    """The schema, and those in it, in which a pattern matches unlisted names: patterns have no escapes."""
     found = {word: _within(word, value, _with_plain_names) for word, value in schema.items()}
     if found.get("properties") and found.get("additionalProperties", True) is True:
         found |= {"patternProperties": {"^(?s:.*)$": True}, "additionalProperties": False}

@@ -13,7 +13,7 @@ from itertools import pairwise
 from app.text.formats.lark import literal
 from app.text.formats.pattern import character
 
-MOST_STATES = 2000  # that are looked at before lexemes are taken apart
+MOST_STATES = 2000  # that are looked at before lexemes are split
 Ranges = tuple[tuple[int, int], ...]  # of code points, inclusive
 
 
@@ -225,7 +225,7 @@ class _Clashes:
         self._follows: defaultdict[Rule, frozenset[tuple[int, int]]] = defaultdict(frozenset)
 
     def found(self) -> set[Rule]:
-        """Lexemes that have to be taken apart; none if all is well."""
+        """Lexemes that have to be split; none if all is well."""
         self._settle()
         if not any(self._follows.values()):
             return set()

@@ -32,7 +32,7 @@ class Branches:
     """Of all slots; sequence s is slot s's own, and the others are given to branches."""
 
     def __init__(self, llama: LlamaContext, slots: Mapping[int, Slot]) -> None:
-        """All sequences behind the slots' own are free."""
+        """All sequences after the slots' own are free."""
         self.most_rows = llama.batch  # of one pass
         self._llama, self._slots = llama, slots
         self._free = list(range(llama.sequences - 1, len(slots) - 1, -1))

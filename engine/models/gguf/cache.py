@@ -46,7 +46,7 @@ class LlamaCache:
     ) -> None:
         """A cache of ``size`` cells; sequences from ``first_own`` on are its own.
 
-        Some layers see a ``window`` of so many tokens alone; 0: there are none.
+        Some layers see only the last ``window`` tokens; 0: there are none.
         """
         self._window = window
         self._api, self._context = api, context

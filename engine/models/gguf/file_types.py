@@ -40,7 +40,7 @@ _NAMED = re.compile(rf"(?<![a-z0-9])({'|'.join(FILE_TYPES)})(?![a-z0-9_])")
 
 
 def type_in_name(file: str) -> str | None:
-    """The type that a file's name tells, as in ``model-Q4_K_M.gguf``; None where it tells none."""
+    """The type in a file's name, as in ``model-Q4_K_M.gguf``; None where there is none."""
     found = _NAMED.search(file.lower().replace("fp16", "f16"))
     return found[1] if found else None
 

@@ -13,7 +13,7 @@ KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}  # name -> ggm
 
 
 class LlamaModel:
-    """The weights, until ``close``; whoever takes it over closes it."""
+    """The weights, until ``close``, which is the owner's duty."""
 
     def __init__(self, spec: ModelSpec) -> None:
         """Load ``spec.folder``; raises ModelUnusable with llama.cpp's last words."""
@@ -91,7 +91,8 @@ def _load(library: Library, spec: ModelSpec) -> object:
             "support; install one that has, or ask for 0"
         )
     params = library.model_parameters()
-    params.n_gpu_layers = spec.gpu_layers
+    # llama.cpp counts the head as one more layer
+    params.n_gpu_layers = spec.gpu_layers + (spec.gpu_layers > 0)
     overrides = _experts_in_ram(spec.cpu_experts)  # kept: C holds only the address
     params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
     model = api.llama_model_load_from_file(os.fsencode(spec.folder), params)

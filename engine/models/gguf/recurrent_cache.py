@@ -90,7 +90,7 @@ def _first_byte(data: NDArray[np.uint8]) -> object:
 
 @dataclass
 class Conversation:
-    """One slot's. The state may be behind the committed tokens, or ahead of them by refused rows."""
+    """One slot's. The state may lack committed tokens, or include refused rows."""
 
     committed: list[int] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)  # rows that were run and not committed
@@ -119,7 +119,7 @@ class Conversation:
         return max(fitting, key=lambda one: one.length, default=None)
 
     def cut(self, length: int) -> None:
-        """Forget tokens after the first ``length``, and the checkpoints behind them."""
+        """Forget tokens after the first ``length``, and later checkpoints."""
         del self.committed[length:]
         self.checkpoints = [one for one in self.checkpoints if one.length <= length]
         if self.before and self.before.length > length:
@@ -135,5 +135,5 @@ class Conversation:
             del self.checkpoints[min(gaps, key=gaps.__getitem__)]
 
     def checkpoint_at(self, length: int) -> bool:
-        """Whether there is one of just so many tokens."""
+        """Whether there is one of exactly ``length`` tokens."""
         return any(one.length == length for one in self.checkpoints)

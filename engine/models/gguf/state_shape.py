@@ -1,6 +1,6 @@
 """What a conversation leaves in memory, from a GGUF header: attention's cache and recurrent state.
 
-Layers are told apart by their tensors, and the sizes of the state follow from the header's numbers, as
+Layers are recognised by their tensors, and the sizes of the state follow from the header's numbers, as
 in llama.cpp's ``llama_hparams``: no architecture is looked up by its name.
 """
 
@@ -28,7 +28,7 @@ class StateShape:
 
     @property
     def rollback(self) -> int:
-        """The rows behind which the state may be kept, too, to take drafted tokens back."""
+        """How many of the last rows the state may be kept for, too, to take drafted tokens back."""
         return min(MOST_ROLLBACK, ROLLBACK_BYTES // self.state) if self.state else 0
 
 

@@ -238,7 +238,7 @@ class LlamaCppTarget(GgufTarget):
         decode: Callable[[Sequence[BatchRow]], object],
         most: int,
     ) -> None:
-        """Commit tokens in passes of at most so many rows."""
+        """Commit tokens in passes of at most ``most`` rows."""
         committed = self._slots[slot].committed
         for start in range(0, len(tokens), most):
             part = tokens[start : start + most]

@@ -1,7 +1,7 @@
 """The parts of a transformers model that read its running states, run so that each row's is kept.
 
 The library reads several rows in one form, which shows the last state alone, and one row in another,
-which rounds otherwise. Behind a prefix a row with a draft is therefore run like one without: alone.
+which rounds otherwise. After a prefix a row with a draft is therefore run like one without: alone.
 Only linear maps, which see no other row, take all rows at once.
 """
 

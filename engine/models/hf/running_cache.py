@@ -172,7 +172,7 @@ class RunningCache(RowCache):
         self.first, self.count, self.parents = first, count, parents
 
     def take(self, path: Sequence[int]) -> None:
-        """Take over the states after these rows, in their order; keys and values are kept apart."""
+        """Take over the states after these rows, in their order; keys and values are kept elsewhere."""
         for layer in self.running:
             layer.take(path)
 

@@ -82,7 +82,7 @@ class _Trial:
     def reads_on(self) -> bool:
         """Whether several rows after a state are read at once, and from that state.
 
-        Some families begin anew; where states fade fast that hardly shows in the logits.
+        Some families begin again from zero; where states fade fast that hardly shows in the logits.
         """
         found, recurs = [], False
         for moved in (0.0, 1.0):

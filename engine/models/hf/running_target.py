@@ -1,7 +1,7 @@
 """The target over a transformers model with running states: accepted rows' states are taken over late.
 
 A pass leaves the states that it began with as they were. Those after its accepted rows are taken over
-when these are committed, so a refused draft leaves nothing behind and nothing is read twice.
+when these are committed, so a refused draft changes nothing and nothing is read twice.
 Checkpoints at the ends of what was read, and one within an answer, let a conversation begin again
 there: they are states that were there anyway, and cost memory alone.
 """
@@ -56,7 +56,7 @@ class RunningRows(HeldRows):
         return max(fits, key=lambda one: one.length, default=None)
 
     def go_to(self, point: Checkpoint) -> None:
-        """Forget all tokens behind a checkpoint."""
+        """Forget all tokens after a checkpoint."""
         self.cache.go_to(point.states)
         self.cache.cut(point.length)
         del self.committed[point.length :]

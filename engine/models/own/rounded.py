@@ -1,4 +1,4 @@
-"""Weights and rows of 8 bits (W8A8): rounded once, and kept beside the model for the next load."""
+"""Weights and rows of 8 bits (W8A8): rounded once, and kept in the model's folder for the next load."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ def rounded_weights(folder: Path, dtype: torch.dtype, context: int | None) -> De
                 StoredDecoder(folder, context), dtype, lambda each: each.packed(kernel)
             )
         except (OSError, SafetensorError, KeyError) as error:
-            log.warning("%s cannot be read and is made anew: %s", kept.place, error)
+            log.warning("%s cannot be read and is made again: %s", kept.place, error)
     return _Rounding(kept, lambda each: each.packed(kernel)).read(folder, dtype, context)
 
 

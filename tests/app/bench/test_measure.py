@@ -1,17 +1,13 @@
 """The loop over the real engine: order of lanes, cold caches, conversations, what differs."""
 
 import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import pytest
 
 from app.bench.lanes import Lane
 from app.bench.measure import (
-    Conversations,
     Difference,
     Measurement,
     Order,
@@ -22,110 +18,31 @@ from app.bench.measure import (
     measure,
     take_turns,
 )
-from app.bench.options import Conditions
-from app.bench.runners import Clock, EngineRunner, base_request
+from app.bench.runners import EngineRunner, base_request
 from app.bench.summary import runs_of
-from app.errors import RequestFailed
 from app.request import Message
-from app.text.chat_text import ChatText
-from engine.build import assemble, build, load
+from engine.build import assemble, load
 from engine.engine import Engine
-from engine.errors import InvalidRequest
 from engine.interfaces.target import Rows
 from engine.models.own.target import TorchTarget
 from engine.request import (
-    Done,
-    Event,
-    FinishReason,
     GenerationRequest,
-    ModelFacts,
-    ModelSpec,
     SamplingParams,
-    Tokens,
+)
+from tests.app.bench.measuring import (
+    CHAIN,
+    LOOKUP,
+    PLAIN,
+    REPEAT,
+    SHORT,
+    SPEC,
+    TEXT,
+    Mistaken,
+    Watched,
+    run,
+    talks,
 )
 from tests.app.bench.samples import sample
-
-BUNDLED = Path(__file__).parents[3] / "engine" / "bundled"
-SPEC = ModelSpec("pocket", str(BUNDLED / "pocket"), str(BUNDLED / "pocket-draft"), exit_layer=4)
-TEXT = ChatText.load(BUNDLED / "pocket")
-PLAIN, LOOKUP, CHAIN = Lane("plain", "none"), Lane("lookup", "lookup"), Lane("chain", "chain")
-REPEAT = "Repeat this: a b c a b c a b c"
-SHORT = Conditions(max_tokens=6, repeats=1, warm_up=False)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Engine:
-    return build(replace(SPEC, slots=1))
-
-
-@pytest.fixture(scope="module")
-def pair_engine() -> Engine:
-    return build(replace(SPEC, slots=2))
-
-
-class Watched:
-    """The real engine; remembers what it was asked, and may alter what it answers."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.numbers: dict[int, GenerationRequest] = {}
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self.engine.facts
-
-    @property
-    def busy(self) -> bool:
-        return self.engine.busy
-
-    @property
-    def requests(self) -> list[GenerationRequest]:
-        """What was not cancelled before it began."""
-        return list(self.numbers.values())
-
-    def submit(self, request: GenerationRequest) -> int:
-        number = self.engine.submit(request)
-        self.numbers[number] = request
-        return number
-
-    def cancel(self, request_id: int) -> None:
-        self.engine.cancel(request_id)
-        del self.numbers[request_id]
-
-    def step(self) -> list[tuple[int, Event]]:
-        found = self.engine.step()
-        return [(n, self.altered(self.numbers[n], e) if n in self.numbers else e) for n, e in found]
-
-    def altered(self, request: GenerationRequest, event: Event) -> Event:
-        return event
-
-
-class Mistaken(Watched):
-    """The drafter lookup gets the third token wrong, in every answer but the first."""
-
-    seen = 0
-
-    def altered(self, request: GenerationRequest, event: Event) -> Event:
-        wrong = request.drafter == "lookup" and request.prompt != self.requests[0].prompt
-        if not (wrong and isinstance(event, Tokens)):
-            return event
-        self.seen += 1
-        return replace(event, ids=(4000, *event.ids[1:])) if self.seen == 3 else event
-
-
-def talks(engine, turns, conditions: Conditions) -> Conversations:
-    return Conversations(TEXT, engine.facts.context, turns, conditions.together)
-
-
-def run(
-    engine, *turns: tuple[str, ...], lanes=(PLAIN, LOOKUP), conditions=SHORT, watcher=None
-) -> Measurement:
-    """By answers, on one engine."""
-    clock = Clock.DECODING if conditions.together == 1 else Clock.WALL
-    runner = EngineRunner(engine, base_request(conditions, TEXT.stop_tokens), clock)
-    runners = {lane.name: runner for lane in lanes}
-    prompts = talks(engine, turns, conditions)
-    return finished(measure(lanes, prompts, conditions, runners, watcher))
 
 
 class TestOrder:
@@ -293,87 +210,6 @@ class TestMeasure:
         assert again.differences == {}
 
 
-@pytest.fixture(scope="module")
-def separate():
-    """Makes engines over the same weights, each with caches of its own."""
-    parts, no_draft = load(SPEC)
-
-    def made(slots: int = 1, clock: Callable[[], float] = time.perf_counter) -> Engine:
-        twins = {"target": parts.target.twin(), "draft_model": parts.draft_model.twin()}
-        own = replace(parts, **twins, clock=clock)
-        return assemble(replace(SPEC, slots=slots), own, no_draft)
-
-    return made
-
-
-def by_pass(separate, turns, lanes, conditions: Conditions, engines=lambda made: made):
-    clock = Clock.DECODING if conditions.together == 1 else Clock.STEPS
-    base = base_request(conditions, TEXT.stop_tokens)
-    made = {lane.name: engines(separate(conditions.concurrent)) for lane in lanes}
-    runners = {name: EngineRunner(engine, base, clock) for name, engine in made.items()}
-    prompts = talks(separate(), turns, conditions)
-    return finished(measure(lanes, prompts, conditions, runners, order=Order.STEP))
-
-
-class TestPassByPass:
-    TURNS = ((REPEAT,), ("Repeat this: red blue red blue red",))
-
-    def test_gives_the_tokens_and_counts_of_answer_by_answer(self, separate, engine):
-        conditions = replace(SHORT, max_tokens=12, repeats=2)
-        lanes = (PLAIN, Lane("suffix", "suffix"), CHAIN)
-        raced = by_pass(separate, self.TURNS, lanes, conditions)
-        alone = run(engine, *self.TURNS, lanes=lanes, conditions=conditions)
-        assert len(raced.samples) == len(alone.samples) == len(lanes) * 2 * 2
-        for lane in lanes:
-            theirs = {(s.prompt, s.repeat): s.ids for s in alone.of(lane)}
-            assert {(s.prompt, s.repeat): s.ids for s in raced.of(lane)} == theirs
-            assert all(s.seconds == s.stats.decode_seconds > 0 for s in raced.of(lane))
-            assert all(
-                s.stats.passes == sum(p.passes for p in s.stats.runs) for s in raced.of(lane)
-            )
-
-    def test_prompts_that_wait_for_a_slot_run_together(self, separate):
-        """Three prompts in two slots: plain's tokens, and the seconds of all steps that do not read."""
-        steps = []
-
-        class Counted(Watched):
-            def step(self) -> list[tuple[int, Event]]:
-                found = super().step()
-                steps.append(len({number for number, _ in found}))
-                return found
-
-        turns = [*self.TURNS, self.TURNS[0]]
-        queued = replace(SHORT, max_tokens=12, repeats=2, concurrent=2, queued=3)
-        raced = by_pass(separate, turns, (PLAIN, CHAIN), queued, Counted)
-        assert max(steps) == 2
-        alone = by_pass(separate, turns, (PLAIN,), replace(SHORT, max_tokens=12))
-        wanted = {s.prompt: s.ids for s in alone.samples}
-        assert all(s.ids == wanted[s.prompt] for s in raced.samples)
-        runs = runs_of(raced.of(CHAIN))
-        assert [(one.group, one.repeat) for one in runs] == [(1, 1), (1, 2)]
-        for one in runs:
-            own = [s for s in raced.of(CHAIN) if s.repeat == one.repeat]
-            assert max(s.stats.decode_seconds for s in own) < one.seconds
-            together = sum(s.stats.decode_seconds for s in own)
-            assert one.seconds < 1.5 * together  # what is the engine's own is little
-
-    def test_what_reading_takes_is_not_counted(self, separate, monkeypatch):
-        """Where a prompt takes a second, by a clock that only its reading moves."""
-        feed, clock = TorchTarget.feed, [0.0]
-
-        def slow(self, *read):
-            clock[0] += 1.0
-            return feed(self, *read)
-
-        monkeypatch.setattr(TorchTarget, "feed", slow)
-        monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-        both = replace(SHORT, concurrent=2)
-        timed = partial(separate, clock=lambda: clock[0])
-        raced = by_pass(timed, self.TURNS, (PLAIN, LOOKUP), both)
-        assert [s.seconds for s in raced.samples] == pytest.approx([0.0] * 4)
-        assert clock[0] > 2
-
-
 class TestDifferences:
     @pytest.mark.parametrize(
         ("plain", "drafted", "found"),
@@ -411,25 +247,6 @@ class TestDifferences:
         while engine.busy:
             found += [m for _, event in engine.step() for m in getattr(event, "margins", ())]
         return found
-
-
-class TestFailures:
-    def test_a_lane_that_cannot_run(self, engine):
-        with pytest.raises(InvalidRequest, match="'magic'"):
-            run(engine, ("a",), lanes=(PLAIN, Lane("m", "magic")))
-
-    @pytest.mark.parametrize("order", Order)
-    def test_an_answer_that_breaks_off_is_no_measurement(self, separate, order):
-        class Broken(Watched):
-            def altered(self, request: GenerationRequest, event: Event) -> Event:
-                failed = isinstance(event, Done) and request.drafter == "lookup"
-                return replace(event, reason=FinishReason.ERROR, error="no") if failed else event
-
-        engine = Broken(separate())
-        runners = {"lookup": EngineRunner(engine, base_request(SHORT, TEXT.stop_tokens))}
-        work = measure((LOOKUP,), talks(engine, [("a",)], SHORT), SHORT, runners, order=order)
-        with pytest.raises(RequestFailed, match="in the lane lookup: no"):
-            finished(work)
 
 
 def test_the_engines_are_left_idle(engine, pair_engine):

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from app.chat.assistant import Assistant
-from app.chat.chosen_templates import NAME, ChosenTemplates
+from app.chat.loader import NAME, ChosenTemplates
 from app.settings import Settings
 from tests.app.asynchronous import asynchronous
 from tests.bundled import POCKET

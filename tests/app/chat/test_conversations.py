@@ -277,7 +277,7 @@ class TestSwitch:
         weights.write_bytes(weights.read_bytes()[:1000])
         assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
         plan: Any = object()
-        object.__setattr__(assistant.loaded, "plan", plan)
+        object.__setattr__(assistant.current.here(), "plan", plan)
         try:
             with pytest.raises((AppError, EngineError)):
                 await assistant.switch(str(broken))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.chat.attachments import MAX_BYTES, Attachment, compose, read_attachment, split
+from app.chat.engine_answer import compared
 from app.chat.loaded_model import ANSWER, AROUND, first_seen
-from app.chat.reply import compared
 from app.errors import AttachmentRefused
 from app.request import Message, PredictionUsage, ReplyOptions
 from app.text.decoding import decoded

@@ -71,10 +71,11 @@ def test_a_plan_for_a_machine_names_the_model_to_get_for_it(found, planned, gpu)
     machine = ("--ram", "32GiB", *(("--gpu", gpu) if gpu else ()))
     best = found("--model", "qwen3-0.6b", *machine)["best"]
     shown = planned("--model", "qwen3-0.6b", *machine)[1]
-    assert f"slipstream models pull {best}\n" in shown
+    assert f"slipstream models pull {best}. " in shown
     plan = found("--model", best, *machine)
     assert (plan["runs"], plan["device"]) == (True, "cuda" if gpu else "cpu")
     assert set(plan["placement"]) == {"device" if gpu else "ram"}
+    assert bool(plan["cpu_experts"]) == (gpu == "8GiB")  # a mixture, part of it in RAM
 
 
 def test_drafts_that_are_published_and_not_used_are_told(found, planned):

@@ -1,7 +1,6 @@
 """The shipped catalogue, names and paths, and every way in which both can be wrong."""
 
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,6 @@ from app.models.hub.repository import MODEL_NAME
 from app.settings import Settings
 from engine.drafters import DRAFTERS
 from engine.errors import ModelUnusable
-from engine.hardware.layers import SMALL, drafting_weights, layer_weights
-from engine.hardware.published import FP16, Q4, weights
 from engine.models.gguf.header import read_header
 from tests.engine.models.gguf.files import random_gguf
 
@@ -130,55 +127,6 @@ def test_everything_offered_is_described_to_the_end(settings):
         assert all(name.endswith(".gguf") for name in entry.files)
 
 
-def test_folders_take_sixteen_bits_a_weight(settings):
-    """Tied tables may be stored twice."""
-    for entry in offered(settings):
-        bits = 8 * entry.size / entry.parameters
-        assert entry.gguf or 15.9 < bits < 20.5, f"{entry.name}: {bits:.2f} bits"
-
-
-def file_type(entry: CatalogEntry) -> str:
-    kinds = ("Q4_K_M", "Q8_0", "MXFP4")
-    return next(kind for kind in kinds if kind in entry.files[0].upper())
-
-
-def file_size(entry: CatalogEntry) -> float:
-    """By the blocks of the file's type: 8.5 bits in Q8_0, 4.25 in MXFP4, which holds experts alone."""
-    kind, held = file_type(entry), weights(entry.shape, FP16)
-    if kind == "Q4_K_M":
-        loaded = weights(entry.shape, Q4).total.bytes
-        return loaded * (1 + drafting_weights(entry.shape) / held.total.elements)
-    layers = range(entry.shape.layers)
-    parts = Counter()
-    for layer in layers:
-        parts.update(layer_weights(entry.shape, layer))
-    small = sum(parts[name] for name in SMALL)
-    experts = parts["gate and up"] + parts["down"] if kind == "MXFP4" else 0
-    rest = held.total.elements - small - experts
-    return (32 * small + 4.25 * experts + 8.5 * rest) / 8
-
-
-def test_a_file_is_as_large_as_its_shape_and_its_type_make_it(settings):
-    """Within 2 % where all layers are alike, as llama.cpp mixes Q4_K_M for these.
-
-    Elsewhere publishers keep other maps in five, six or eight bits than that rule does, and maps whose
-    width is no multiple of 256 cannot be in Q4_K at all: within 12 %.
-    """
-    files = [entry for entry in offered(settings) if entry.gguf]
-    assert len(files) >= 30
-    for entry in files:
-        alike = entry.shape.kinds is None or file_type(entry) != "Q4_K_M"
-        share = entry.size / file_size(entry)
-        assert share == pytest.approx(1, abs=0.02 if alike else 0.12), entry.name
-
-
-def test_what_a_q4_file_lacks_in_bits_no_reading_of_its_shape_could_give_it(settings):
-    """Every map is in Q4_K at least, in 4.5 bits, and in eight bits and their scales at most."""
-    for entry in offered(settings):
-        if entry.gguf and file_type(entry) == "Q4_K_M":
-            assert 4.5 < 8 * entry.size / entry.parameters < 8.5, entry.name
-
-
 def test_drafts_that_are_published_are_listed_and_not_advised(settings):
     published = [entry for entry in offered(settings) if entry.drafts]
     assert len(published) >= 20
@@ -210,7 +158,7 @@ def test_a_draft_is_of_the_same_kind_and_much_smaller(settings):
 
 def test_layerskip_has_an_exit_layer_and_says_that_it_is_gated_and_not_open(settings):
     exits = [entry for entry in offered(settings) if entry.exit_layer is not None]
-    assert len(exits) >= 3
+    assert len(exits) >= 2
     for entry in exits:
         assert entry.mode == "early_exit"
         assert entry.gated

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 
+from app.keys.key_file import Keys
 from tests.app.server.fake_assistant import open_fake
 from tests.app.server.serving import Running, served, serving
 
@@ -34,3 +35,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The endpoint of the bundled model."""
     with served(tmp_path_factory.mktemp("home")) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    return Keys(tmp_path_factory.mktemp("home") / "keys.json")
+
+
+@pytest.fixture(scope="module")
+def made(keys: Keys) -> dict[str, str]:
+    """Keys by their names; the last one is withdrawn."""
+    found = {name: keys.add(name) for name in ("anna", "ben", "gone")}
+    keys.remove("gone")
+    return found

@@ -9,7 +9,8 @@ from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
-from app.chat.reply import Arrived, compared
+from app.chat.engine_answer import compared
+from app.chat.reply import Arrived
 from app.history.store import History
 from app.models.catalog import CatalogEntry
 from app.request import AnswerEvent, ChatRequest, Completion
@@ -34,12 +35,18 @@ def token_bytes(token: int) -> bytes:
     return "é".encode()[:1] if token % 2 else b"word"
 
 
+async def nobody() -> dict[str, str]:
+    """There are no other engines."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What of a prepared request the endpoint reads."""
 
     chat: ChatRequest
     prompt_tokens: int
+    first_tokens: tuple[int, ...] = ()
     freed: tuple[str, ...] = ()
 
 
@@ -50,7 +57,12 @@ class FakeAssistant:
         drafters, refused = ("none", "lookup"), (("chain", "it has no draft"),)
         self.facts = ModelFacts("pocket", CONTEXT, 4096, 8, 10_000_000, drafters, refused)
         self.entry = CatalogEntry("pocket", "Repeats.", Path("/nowhere"))
-        self.loaded = SimpleNamespace(text=SimpleNamespace(token_bytes=token_bytes))
+        self.loaded = SimpleNamespace(
+            text=SimpleNamespace(token_bytes=token_bytes), entry=self.entry, facts=self.facts
+        )
+        self.current = SimpleNamespace(
+            served=self.models, named=lambda _: self.loaded, ask_engines=nobody
+        )
         self.history = history
         self.forget()
 

@@ -76,7 +76,7 @@ class Answers:
         self.freed: tuple[str, ...] = ()
 
     async def prepare(self, request: ChatRequest) -> Prepared:
-        return Prepared(request, 1, self.freed)
+        return Prepared(request, 1, freed=self.freed)
 
     async def answers(
         self, requests: list[Prepared], count: int, quiet_seconds: float

@@ -103,6 +103,29 @@ def test_rows_call_more_experts_the_more_they_are() -> None:
     assert called_experts(32, 4, 1000) == pytest.approx(32)
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_token_reads_the_head_all_attention_and_its_own_experts(name: str) -> None:
+    one, (every, used) = form(name), form(name).called
+    alone, _ = one.token_reads()
+    assert alone == pytest.approx(
+        one.read + sum(one.layers) - sum(one.experts) * (1 - used / every if used else 0), abs=100
+    )
+    for count in range(0, len(one.layers) + 1, 8):
+        here, aside = one.token_reads(count)
+        assert here + aside == alone
+        assert aside == pytest.approx(sum(one.experts[:count]) * used / max(every, 1), abs=100)
+
+
+def test_a_gpu_holds_the_head_and_not_the_embedding() -> None:
+    """As llama.cpp does: it assigns the input layer to the processor, and copies a tied head."""
+    for name, one in ((name, form(name)) for name in SHAPES):
+        whole = found(name, 48 * GIB, 64 * GIB)
+        needs = {need.what: need.bytes for need in whole.needs if need.tier == Tier.DEVICE}
+        assert needs["embedding and head"] == one.read
+        tied = SHAPES[name].tied
+        assert one.outside - one.read == pytest.approx(0 if tied else one.tables, abs=1)
+
+
 @pytest.mark.parametrize("kind", WITH_WINDOWS)
 @pytest.mark.parametrize("windowed", [False, True])
 def test_the_cache_is_as_large_as_planned(tmp_path, kind: str, windowed: bool) -> None:

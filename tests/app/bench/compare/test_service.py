@@ -71,7 +71,7 @@ async def test_a_changed_model_and_a_dead_engine_are_reported(tmp_path):
         laboratory = BenchmarkService(assistant)
         laboratory.start_race(LONG)
         await until_round(laboratory, 0)
-        await assistant.loaded.worker.close()  # as a switch does
+        await assistant.current.here().worker.close()  # as a switch does
         await laboratory.ended()
         assert "Another model was chosen" in laboratory.problem
     async with assisted(tmp_path, fake_engine.fragile) as assistant:
@@ -91,10 +91,10 @@ async def test_a_bad_request_begins_nothing(tmp_path):
                 laboratory.start_race(wish)
         with pytest.raises(InvalidRequest):
             laboratory.start_benchmark(BenchmarkOptions("huge"))
-        assistant.loading = "another"
+        assistant.current.loading = "another"
         with pytest.raises(InvalidRequest, match="another is being loaded"):
             laboratory.start_race(SHORT)
-        assistant.loading = ""
+        assistant.current.loading = ""
         assert not laboratory.busy
         assert laboratory.race is None
         laboratory.start_race(RaceOptions("word " * 99, ("lookup",)))  # the tokenizer's to say

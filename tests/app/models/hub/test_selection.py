@@ -1,6 +1,7 @@
 """Which files of a repository are fetched, and what cannot run and is refused."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -144,6 +145,9 @@ def test_what_is_whole_passes(hub, stand_in):
 
 def test_what_the_hub_does_not_show_yet_is_left_to_the_download(hub, stand_in):
     broken = model_files(1, 1000) | {"config.json": Fixed(b"[]")}
-    stand_in.repos["org/tiny"] = Repo(broken, gated=True)
-    repository = read_repository(hub, "org/tiny")
-    check_runs(hub, repository, repository.files)
+    for gated in (True, False):
+        stand_in.repos["org/tiny"] = Repo(broken, gated=gated)
+        repository = read_repository(hub, "org/tiny")
+        with nullcontext() if gated else pytest.raises(ModelUnusable):
+            check_runs(hub, repository, repository.files)
+    assert stand_in.fetched() == []

@@ -72,7 +72,7 @@ def test_what_was_damaged_is_made_anew(folder, rounds, caplog, name):
     wanted = logits(folder)
     (folder / KEPT / name).write_bytes(b"damaged")
     assert torch.equal(logits(folder), wanted)
-    assert "is made anew" in caplog.text
+    assert "is made again" in caplog.text
     assert torch.equal(logits(folder), wanted)
     assert len(rounds) == 2
 

@@ -1,0 +1,1 @@
+"""Engines on other machines, or in other programs, that answer over OpenAI's protocol."""
