@@ -141,18 +141,22 @@ def forms(name: str, place: Path, backend: str) -> tuple[Footprint, ...]:
 
 
 def _gguf(name: str, place: Path) -> Footprint:
+    from engine.models.gguf.asked import goes_back, windows_of
+    from engine.models.gguf.consistency import check_consistent
     from engine.models.gguf.header import read_parts
     from engine.models.gguf.model import EXPERTS
     from engine.models.gguf.state_shape import number as numbered
     from engine.models.gguf.state_shape import state_shape
-    from engine.models.gguf.windows import windows_of
 
     parts = read_parts(place)
+    check_consistent(parts)  # what follows asks llama.cpp, which would end the process
     head = parts[0]
     tensors = [(t.name, prod(t.shape), t.bytes) for part in parts for t in part.tensors]
 
     number, state = partial(numbered, head), state_shape(parts)
-    windows = windows_of(head) if find_spec("llama_cpp") and state is None else None
+    askable = find_spec("llama_cpp") is not None
+    windows = windows_of(head) if askable and state is None else None
+    fixed = askable and state is not None and not goes_back(head)
     numbers = windows.wide + windows.narrow if windows else None
     heads, hidden = number("attention.head_count"), number("embedding_length")
     vocab = next((n // max(1, hidden) for t, n, _ in tensors if t == "token_embd.weight"), 0)
@@ -173,7 +177,7 @@ def _gguf(name: str, place: Path) -> Footprint:
         state=state.state if state else 0,
         layer_state=state.layer if state else 0,
         mixed=state.mixed if state else 0,
-        rollback=state.rollback if state else 0,
+        rollback=0 if state is None or fixed else state.rollback,
     )
     held = stored(tensors, shape.layers)
     experts = stored((one for one in tensors if re.search(EXPERTS, one[0])), shape.layers)

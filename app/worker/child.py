@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.environment import without_network
@@ -35,6 +36,7 @@ Entry = Callable[[Connection, ModelSpec, str], None]
 GRACE_SECONDS = 2.0  # for the engine to end by itself
 TERM_SECONDS = 1.0  # after SIGTERM, before SIGKILL
 ENDED_ON_PURPOSE = (0, -signal.SIGTERM)  # exit codes that need no line in the log
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd")  # of NVIDIA's and AMD's GPUs
 AHEAD = (  # modules that are imported once for all engines
     "app.worker.engine_process",
     "app.text.token_bytes",
@@ -63,18 +65,22 @@ class EventStream:
 def import_ahead() -> None:
     """Begin to import torch in a process that engines are forked off later; returns at once.
 
-    It takes 1.5 to 2 seconds, and a GGUF file then loads in one. Linux alone: elsewhere libraries
-    do not survive a fork.
+    It takes 1.5 to 2 seconds, and a GGUF file then loads in one.
     """
-    if sys.platform == "linux":
+    if _forks():
         with interrupts_blocked(), without_network():
             multiprocessing.get_context("forkserver").set_forkserver_preload([*AHEAD])
             forkserver.ensure_running()
 
 
+def _forks() -> bool:
+    """Whether libraries survive a fork: on Linux, without the driver of a GPU, which may not."""
+    return sys.platform == "linux" and not any(Path(driver).exists() for driver in _DRIVERS)
+
+
 def _start(entry: Entry, spec: ModelSpec, level: str) -> tuple[BaseProcess, Connection]:
     """A process that runs ``entry``, and this end of its pipe; takes until its imports are done."""
-    if sys.platform == "linux" and entry.__module__ in AHEAD:
+    if _forks() and entry.__module__ in AHEAD:
         import_ahead()
         with suppress(EOFError, OSError):  # its imports failed: let them fail where it is told
             return _start_in(multiprocessing.get_context("forkserver"), entry, spec, level)

@@ -74,7 +74,9 @@ class Footprint:
     passing: Passing
     loading: int = 0  # held besides the weights while they are read
     dense: bool = True
-    state: int = 0  # running state of a conversation, with the states that it may go back to
+    state: int = (
+        0  # running state of a conversation, with those of its last rows that are kept, too
+    )
     passed: int = 0  # of them, what a pass computes of a layer before it is kept
     experts: tuple[int, ...] = ()  # of ``layers``, what may lie in RAM where passes run on a GPU
     called: tuple[int, int] = (0, 0)  # experts of a layer, and those that a token goes through
@@ -201,7 +203,7 @@ def llama_footprint(
     passing = Passing(
         prompt=_LLAMA_CHUNK if shape.state else _LLAMA_PROMPT,
         row=4 * (max(3 * shape.feed_forward, shape.mixed) + 4 * shape.hidden),
-        cell=2,
+        cell=2 * (bool(shape.kv_values) + bool(shape.window)),  # a mask for each kind of attention
         head=4 * shape.vocab,
         scored=4 * shape.vocab,  # copied; a tree of half as many nodes has probabilities, too
         outputs=_LLAMA_OUTPUTS,
@@ -238,8 +240,10 @@ def _narrow(full: Footprint, shape: ModelShape) -> Footprint:
     """Cells for the whole text, and others for a window and a pass, of each conversation."""
     row = 2 * shape.narrow
     cells = -(-(shape.window + _LLAMA_BATCH) // _LLAMA_CELLS) * _LLAMA_CELLS
+    passing = replace(full.passing, prompt=_LLAMA_CHUNK, cell=2, row=full.passing.row + 2 * cells)
     return replace(
         full,
+        passing=passing,
         kv_row=full.kv_row - row,
         state=cells * row,
         window=shape.window,

@@ -200,7 +200,12 @@ def _context(case: Case) -> str:
     choice = case.choice
     size = choice.form.cache(choice.context, 0, 1)
     state = choice.form.state
-    running = f", {gib(state)} of it a running state and what it may go back to" if state else ""
+    running = ""
+    if state:
+        running = (
+            f", {gib(state)} of it a running state and those of the last rows, with "
+            f"{gib(choice.form.aside)} of checkpoints in RAM"
+        )
     if choice.form.window:
         running = f", {gib(state)} of it in layers that keep no more than their window"
     each = f"{choice.context} tokens take {gib(size)} of keys and values{running}"

@@ -6,12 +6,12 @@ import torch
 from engine.build import build
 from engine.models.hf.load import load
 from engine.models.hf.running_target import ExactRunningTarget
-from engine.request import GenerationRequest, ModelSpec, SamplingParams
+from engine.request import ModelSpec, SamplingParams
 from engine.speculation.tree import chain
 from tests.engine.models.checkpoints import HYBRIDS, saved, spec
+from tests.engine.models.walks import asked, drafted_answers, plain_answers
 from tests.engine.tiny import run_all
 
-TOKENS = 200
 PROMPTS = ((7, 30, 41) * 6, tuple(range(10, 30)) * 2)
 SEEDED = SamplingParams(0.7, top_p=0.9, seed=5)
 SERVED = [("qwen3_5_text", "bfloat16"), ("mamba2", "bfloat16"), ("lfm2", "float32")]
@@ -25,45 +25,22 @@ def engine(request, tmp_path_factory):
     return build(ModelSpec("tiny", str(folder), backend="hf", dtype=dtype, exact=True, slots=2))
 
 
-def asked(sampling, prompt, drafter="lookup", count=TOKENS, **fields):
-    shape = {"length": "fixed", "draft_depth": 3} if drafter == "lookup" else {}
-    return GenerationRequest(prompt, count, sampling, drafter=drafter, **shape, **fields)
-
-
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED], ids=["greedy", "seeded"])
 def test_drafted_answers_are_plains(engine, sampling):
     """Cold, warm, and two at once; 200 tokens, token by token."""
-    wanted, counts = [], [0, 0]
-    for prompt in PROMPTS:
-        [(ids, _)] = run_all(engine, [asked(sampling, prompt, "none", cold=True)])
-        wanted.append(ids)
-    [(found, done)] = run_all(engine, [asked(sampling, PROMPTS[0], cold=True)])
-    counts = [done.stats.drafted, done.stats.accepted]
-    assert found == wanted[0]
-    [(found, done)] = run_all(engine, [asked(sampling, PROMPTS[0])])
-    assert found == wanted[0]
-    assert done.stats.cached_tokens == len(PROMPTS[0]) - 1
-    both = run_all(engine, [asked(sampling, prompt) for prompt in PROMPTS])
-    assert [ids for ids, _ in both] == wanted
-    drafted, accepted = (
-        now + sum(numbers)
-        for now, numbers in zip(
-            counts,
-            zip(*((d.stats.drafted, d.stats.accepted) for _, d in both), strict=True),
-            strict=True,
-        )
-    )
+    wanted = plain_answers(engine, sampling, PROMPTS)
+    drafted, accepted = drafted_answers(engine, "lookup", sampling, PROMPTS, wanted, draft_depth=3)
     assert 0 < accepted < drafted  # or nothing is shown
 
 
 def test_a_conversation_goes_on_warm_as_it_does_cold(engine):
     prompt = PROMPTS[1]
     for _ in range(2):
-        [(ids, _)] = run_all(engine, [asked(SamplingParams(), prompt, count=20)])
+        [(ids, _)] = run_all(engine, [asked("lookup", SamplingParams(), prompt, 20)])
         prompt = (*prompt, *ids, 9, 11)
-        [(warm, done)] = run_all(engine, [asked(SamplingParams(), prompt, "none", 12)])
+        [(warm, done)] = run_all(engine, [asked("none", SamplingParams(), prompt, 12)])
         assert done.stats.cached_tokens >= len(prompt) - 4
-        [(cold, _)] = run_all(engine, [asked(SamplingParams(), prompt, "none", 12, cold=True)])
+        [(cold, _)] = run_all(engine, [asked("none", SamplingParams(), prompt, 12, cold=True)])
         assert warm == cold
 
 

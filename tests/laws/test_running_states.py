@@ -14,18 +14,18 @@ from engine.runtime.profiling import profile
 from engine.runtime.rounding import RowComparison
 from engine.speculation.tree import chain
 from engine.statistics.pass_cost import PassCost
+from tests.engine.models.gguf.families import CONTEXT, RUNNING, VOCAB, family_gguf
 from tests.engine.models.gguf.files import quantized, random_gguf
-from tests.engine.models.gguf.recurrent import CONTEXT, KINDS, VOCAB, recurrent_gguf
+from tests.engine.models.walks import asked, drafted_answers, plain_answers, scored
 from tests.engine.tiny import run_all
 
-TOKENS = 200
 DRAFTERS = ("lookup", "suffix", "chain", "auto")
 PROMPTS = ((7, 30, 41) * 8, tuple(range(10, 40)) * 2)
 WIDTHS = (2, 3, 5, 8, 16, 33, 64, 128)
 SEEDED = SamplingParams(0.7, top_p=0.9, seed=5)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=RUNNING)
 def kind(request):
     return request.param
 
@@ -34,7 +34,7 @@ def kind(request):
 def engine(kind, tmp_path_factory):
     """With a draft model of another family, most of whose drafts are refused."""
     folder = tmp_path_factory.mktemp(kind)
-    file = recurrent_gguf(folder / f"{kind}.gguf", kind)
+    file = family_gguf(folder / f"{kind}.gguf", kind)
     draft = random_gguf(folder / "draft.gguf", vocab=VOCAB, context=CONTEXT)
     return build(
         ModelSpec(
@@ -44,11 +44,6 @@ def engine(kind, tmp_path_factory):
     )  # fmt: skip
 
 
-def asked(drafter, sampling, prompt, **fields):
-    shape = {} if drafter == "auto" else {"length": "fixed", "draft_depth": 6}
-    return GenerationRequest(prompt, TOKENS, sampling, drafter=drafter, **shape, **fields)
-
-
 @pytest.fixture(scope="module")
 def plain(engine):
     """(sampling) -> the plain answers, each alone and cold."""
@@ -56,8 +51,7 @@ def plain(engine):
 
     def answers(sampling):
         if sampling not in known:
-            requests = [asked("none", sampling, prompt, cold=True) for prompt in PROMPTS]
-            known[sampling] = [run_all(engine, [request])[0][0] for request in requests]
+            known[sampling] = plain_answers(engine, sampling, PROMPTS)
         return known[sampling]
 
     return answers
@@ -67,14 +61,7 @@ def plain(engine):
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_drafted_answers_are_plains(engine, plain, drafter, sampling):
     """Cold, warm, and two at once; 200 tokens, token by token."""
-    wanted = plain(sampling)
-    for prompt, ids in zip(PROMPTS, wanted, strict=True):
-        for cold in (True, False):
-            [(found, done)] = run_all(engine, [asked(drafter, sampling, prompt, cold=cold)])
-            assert found == ids
-            assert cold or done.stats.cached_tokens == len(prompt) - 1
-    both = run_all(engine, [asked(drafter, sampling, prompt) for prompt in PROMPTS])
-    assert [ids for ids, _ in both] == wanted
+    drafted_answers(engine, drafter, sampling, PROMPTS, plain(sampling))
 
 
 def test_drafts_are_made_accepted_and_refused(engine):
@@ -109,7 +96,7 @@ def test_trees_are_refused_and_the_engine_says_why(engine):
 
 def weights(folder, kind, bits):
     """A file of this architecture as people download them, or as it was written."""
-    file = recurrent_gguf(folder / f"{kind}.gguf", kind)
+    file = family_gguf(folder / f"{kind}.gguf", kind)
     return file if bits == "F32" else quantized(file, folder / f"{bits}.gguf", bits)
 
 
@@ -193,30 +180,8 @@ def test_a_refused_draft_leaves_no_trace(exact):
 
 
 def _answered(target, *, drafts, beside=False, warm=False):
-    """(bytes of every row of logits, bytes of the state at the end) of a text of which most is drafted wrongly."""
-    if not warm:
-        target.crop(0, 0)
-        target.feed(0, TEXT[:PROMPT])
-    else:
-        target.crop(0, PROMPT)
-    target.crop(1, 0)
-    if beside:
-        target.feed(1, TEXT[5:35])
-    rows, at = [], PROMPT
-    while at < len(TEXT):
-        kept = 1 + at % 3 if drafts else 1
-        tokens = TEXT[at : at + kept]
-        if drafts:
-            tokens = [*tokens, *[(token + 1) % 90 for token in TEXT[at : at + at % 5]]]
-        slots = [1, 0] if beside else [0]
-        trees = [chain(TEXT[at - 9 : at - 9 + len(tokens)]), chain(tokens)][-len(slots) :]
-        logits = target.score(slots, trees)[-1].logits
-        kept = min(kept, len(TEXT) - at)
-        rows += [row.numpy().tobytes() for row in logits[:kept]]
-        target.commit(0, range(kept))
-        if beside:
-            target.commit(1, range(1))
-        at += kept
+    """(bytes of every row of logits, bytes of the state at the end) after it."""
+    rows = scored(target, TEXT, PROMPT, drafts=drafts, beside=beside, warm=warm)
     rows.append(target.decode(0, [3]).tobytes())  # also reads again what was accepted
     target.swap_out(0)
     state = target._slots[0].swapped.data.tobytes()

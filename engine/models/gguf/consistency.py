@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from engine.errors import ModelUnusable
 from engine.models.gguf.header import GgufHeader, GgufTensor
 from engine.models.gguf.kinds import check_kind
+from engine.models.gguf.state_shape import number
 
 MOST_LAYERS = 512  # llama.cpp aborts the process above it
 MOST_CONTEXT = 1 << 31
@@ -29,6 +30,9 @@ def check_consistent(parts: Sequence[GgufHeader]) -> None:
     try:
         _check_numbers(first)
         _check_attention(first, tensors)
+        _check_rotation(first)
+        _check_windows(first)
+        _check_experts(first)
         _check_states(first, tensors)
         _check_layers(first, tensors)
         _check_vocabulary(first, tensors)
@@ -68,6 +72,63 @@ def _check_attention(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> N
     heads, shared = header.of("attention.head_count"), header.of("attention.head_count_kv")
     if isinstance(heads, int) and isinstance(shared, int) and shared and heads % shared:
         raise _Contradiction(f"{heads} attention heads do not share {shared} key heads evenly")
+
+
+def _check_rotation(header: GgufHeader) -> None:
+    """Rotary embeddings turn whole pairs of a head's numbers; layers with windows may have other heads."""
+    heads = number(header, "attention.head_count")
+    usual = number(header, "embedding_length") // heads if heads else 0
+    for end in ("", "_swa"):
+        usual = number(header, f"attention.key_length{end}", usual)
+        rotated = number(header, f"rope.dimension_count{end}")
+        if rotated % 2:
+            raise _Contradiction(f"rotary embeddings of {rotated} dimensions, an odd number")
+        if heads and rotated > usual:
+            raise _Contradiction(
+                f"rope.dimension_count{end} is {rotated}, and heads have {usual} numbers"
+            )
+    sections = header.of("rope.dimension_sections")
+    if isinstance(sections, tuple) and heads and sum(map(_whole, sections)) > usual:
+        raise _Contradiction(f"rope.dimension_sections are {sections}, heads have {usual} numbers")
+
+
+def _check_windows(header: GgufHeader) -> None:
+    """Of layers with sliding windows, and of the last ones, which read the caches of two before them."""
+    layers, window = number(header, "block_count"), number(header, "attention.sliding_window")
+    narrow = header.of("attention.sliding_window_pattern")
+    if not 0 <= window < MOST_CONTEXT:
+        raise _Contradiction(f"attention.sliding_window is {window}, not from 0 to {MOST_CONTEXT}")
+    listed = narrow if isinstance(narrow, tuple) and len(narrow) == layers else None
+    if window and listed and not any(listed):
+        raise _Contradiction(
+            f"attention.sliding_window is {window}, and its pattern has no layer with one"
+        )
+    shared = number(header, "attention.shared_kv_layers")
+    if not 0 <= shared <= layers - 2:
+        raise _Contradiction(f"attention.shared_kv_layers is {shared}, it has {layers} layers")
+    first = layers - shared
+    readers = {bool(one) for one in listed[first:]} if listed and shared else set()
+    if listed and any(bool(listed[first - 1 - one]) != one for one in readers):
+        raise _Contradiction(
+            f"the last {shared} layers (attention.shared_kv_layers) read the caches of layers {first - 2} and "
+            f"{first - 1}, which by attention.sliding_window_pattern are of another kind"
+        )
+
+
+def _check_experts(header: GgufHeader) -> None:
+    """A token goes through some of the experts, of some groups."""
+    experts, used = number(header, "expert_count"), number(header, "expert_used_count")
+    if not min(experts, 1) <= used <= experts:
+        raise _Contradiction(f"expert_used_count is {used}, it has {experts} experts")
+    groups, chosen = (number(header, f"expert_group_{part}") for part in ("count", "used_count"))
+    if groups and (groups >= experts or experts % groups):
+        raise _Contradiction(f"expert_group_count is {groups}, it has {experts} experts")
+    if groups > 1 and not 0 < chosen < groups:
+        raise _Contradiction(f"expert_group_used_count is {chosen}, it has {groups} groups")
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _check_states(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:
@@ -114,9 +175,9 @@ def _check_layers(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None
     assert isinstance(promised, int)
     if layers < promised:
         raise _Contradiction(f"it promises {promised} layers and holds {layers}")
-    rotated = header.of("rope.dimension_count")
-    if isinstance(rotated, int) and rotated % 2:
-        raise _Contradiction(f"rotary embeddings of {rotated} dimensions, an odd number")
+    drafting = number(header, "nextn_predict_layers")
+    if not 0 <= drafting < promised:
+        raise _Contradiction(f"nextn_predict_layers is {drafting}, it has {promised} layers")
 
 
 def _check_vocabulary(header: GgufHeader, tensors: Mapping[str, GgufTensor]) -> None:

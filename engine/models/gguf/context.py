@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from engine.errors import Aborted, EngineError, ModelUnusable
 from engine.models.gguf.cache import OWN_SEQUENCES, PADDING, LlamaCache
+from engine.models.gguf.header import read_parts
 from engine.models.gguf.model import KV_TYPES, LlamaModel
+from engine.models.gguf.state_shape import values_differ
 from engine.platform.cores import usable_threads
 from engine.platform.instructions import multiplies_bfloat16
 from engine.platform.zero_pages import unmap_read, zeros_given_back
@@ -199,12 +201,14 @@ class LlamaContext:
     def _scores_are_small(self, spec: ModelSpec, kind: "CacheKind") -> bool:
         """Whether attention scores may be stored, which on a CPU is faster than flash attention.
 
-        A row after 1000 tokens took 2 to 3 % less of a pass of 20 ms. A quantised cache needs flash.
+        A row after 1000 tokens took 2 to 3 % less of a pass of 20 ms. A quantised cache needs flash, and so
+        do layers whose values have several widths: all would take as much memory as the widest.
         """
         heads = self._api.llama_model_n_head(self.model.handle)
         stored = self.cells * self.batch * heads * 4
         plain = kind.type in ("f32", "f16", "bf16")
-        return plain and spec.gpu_layers == 0 and stored <= MOST_SCORES
+        small = plain and spec.gpu_layers == 0 and stored <= MOST_SCORES
+        return small and not values_differ(read_parts(Path(spec.folder)))
 
     def _new_cache(self) -> LlamaCache:
         return LlamaCache(self._api, self._context, self.cells, self.sequences, self.model.window)

@@ -7,6 +7,7 @@ in llama.cpp's ``llama_hparams``: no architecture is looked up by its name.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from engine.models.gguf.header import GgufHeader
 
@@ -14,6 +15,7 @@ ROLLBACK_BYTES = 512 << 20  # of one conversation, for states of its last rows
 MOST_ROLLBACK = 16  # drafted tokens: longer drafts than the drafters' chains are rare
 CHECKPOINTS = 3  # states of earlier tokens that are kept for each conversation
 _RECURRENT = ("ssm_", "shortconv", "time_mix")
+_RWKV_ROWS = 16
 _NUMBER = 4  # bytes: llama.cpp keeps states in float32
 
 
@@ -53,9 +55,20 @@ def state_shape(parts: Sequence[GgufHeader]) -> StateShape | None:
 def number(header: GgufHeader, key: str, otherwise: int = 0) -> int:
     """A whole number of the architecture's own; the largest of a list with one for each layer."""
     found = header.of(key)
-    if isinstance(found, tuple):
-        return max((int(value) for value in found), default=otherwise)
-    return int(found) if isinstance(found, int | float) else otherwise
+    listed = found if isinstance(found, tuple) else (found,)
+    numbers = (one for one in listed if isinstance(one, int | float) and isfinite(one))
+    return max(map(int, numbers), default=otherwise)
+
+
+def values_differ(parts: Sequence[GgufHeader]) -> bool:
+    """Whether layers cache values of several widths: without flash attention llama.cpp pads all to the widest."""
+    widths = set()
+    for shapes in _tensors_by_layer(parts).values():
+        if any(name.startswith(_RECURRENT) for name in shapes):
+            continue
+        names = ("attn_v.weight", "attn_k.weight", "attn_qkv.weight")
+        widths |= {next((shapes[name][1] for name in names if name in shapes), 0)}
+    return len(widths - {0}) > 1
 
 
 def _tensors_by_layer(parts: Sequence[GgufHeader]) -> dict[int, dict[str, tuple[int, ...]]]:
@@ -98,7 +111,12 @@ def _channels(head: GgufHeader) -> int:
 
 
 def _mixed(head: GgufHeader) -> int:
-    """The convolution's inputs, as they come, joined to earlier ones and convolved; gates and the output."""
+    """The convolution's inputs, as they come, joined to earlier ones and convolved; gates and the output.
+
+    RWKV mixes a row with the one before for six maps, whose results are kept until all are there.
+    """
+    if number(head, "wkv.head_size"):
+        return _RWKV_ROWS * number(head, "embedding_length")
     return 3 * _channels(head) + 2 * number(head, "ssm.inner_size")
 
 

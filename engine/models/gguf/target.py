@@ -26,11 +26,11 @@ from engine.errors import Aborted, EngineError
 from engine.interfaces.target import Capability, Grown, Rows, Scores
 from engine.models.gguf.branches import Branches, Pass
 from engine.models.gguf.cache import OWN_SEQUENCES, SavedCells
+from engine.models.gguf.chain_targets import RecurrentTarget, WindowedTarget
+from engine.models.gguf.checkpointed_target import CheckpointedTarget
 from engine.models.gguf.context import MOST_OUTPUTS, BatchRow, CacheFull, LlamaContext
 from engine.models.gguf.model import LlamaModel
-from engine.models.gguf.recurrent_target import RecurrentTarget
 from engine.models.gguf.slot import GgufTarget, Slot
-from engine.models.gguf.windowed_target import WindowedTarget
 from engine.platform.threads import one_torch_thread
 from engine.request import ModelSpec
 from engine.speculation.common_prefix import common_prefix
@@ -336,7 +336,7 @@ def _in_order(parts: list[Array], places: list[list[int]]) -> list[Array]:
     return np.split(whole, list(accumulate(len(own) for own in places))[:-1])
 
 
-def load(spec: ModelSpec) -> LlamaCppTarget | RecurrentTarget:
+def load(spec: ModelSpec) -> LlamaCppTarget | CheckpointedTarget:
     """The target of a spec, with torch limited to one thread; raises ModelUnusable."""
     one_torch_thread()
     model = LlamaModel(spec)

@@ -6,13 +6,13 @@ from typing import Any
 from typing_extensions import override
 
 from engine.errors import EngineError, ModelUnusable
+from engine.models.gguf.asked import Windows, windows_of
 from engine.models.gguf.cache import PADDING
 from engine.models.gguf.context import KV_BYTES
 from engine.models.gguf.header import read_header
 from engine.models.gguf.recurrent_cache import Checkpoint, RecurrentCache
 from engine.models.gguf.recurrent_context import RecurrentContext
 from engine.models.gguf.state_shape import StateShape
-from engine.models.gguf.windows import Windows, windows_of
 from engine.request import ModelSpec
 
 

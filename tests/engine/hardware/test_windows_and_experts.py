@@ -18,7 +18,7 @@ from engine.hardware.shape import LayerKinds, ModelShape
 from engine.models.gguf.library import llama_library
 from engine.models.gguf.target import load
 from engine.request import ModelSpec
-from tests.engine.models.gguf.windowed import WITH_WINDOWS, windowed_gguf
+from tests.engine.models.gguf.families import KINDS, WINDOWED, family_gguf
 
 GEMMA_12B = ModelShape(
     3840, 48, 16, 8, 256, 15360, 262208, 131072, tied=True,
@@ -126,20 +126,30 @@ def test_a_gpu_holds_the_head_and_not_the_embedding() -> None:
         assert one.outside - one.read == pytest.approx(0 if tied else one.tables, abs=1)
 
 
-@pytest.mark.parametrize("kind", WITH_WINDOWS)
-@pytest.mark.parametrize("windowed", [False, True])
-def test_the_cache_is_as_large_as_planned(tmp_path, kind: str, windowed: bool) -> None:
-    file = windowed_gguf(tmp_path / "model.gguf", kind, context=8192)
+KEPT = [(kind, False) for kind in KINDS] + [(kind, True) for kind in WINDOWED]
+BUFFER = re.compile(r"(model|KV|RS|compute|output) buffer size = +([\d.]+) MiB")
+
+
+@pytest.mark.parametrize(("kind", "windowed"), KEPT)
+@pytest.mark.parametrize("exact", [True, False])
+def test_llama_cpp_takes_what_was_planned(tmp_path, kind: str, windowed: bool, exact: bool) -> None:
+    """By its own log: weights, caches, states and what passes take, within 5 %."""
+    file = family_gguf(tmp_path / "model.gguf", kind, context_length=8192)
     [known] = forms("model", file, "llama_cpp")
     planned_form = known.narrow if windowed else known
     assert planned_form is not None
     words: list[str] = []
     spec = ModelSpec(
         "model", str(file), backend="llama_cpp", slots=2, context=4096, windowed=windowed,
-        kv_type="f16", flash_attention=True, threads=1, exact=False,
+        kv_type="f16", flash_attention=exact or None, threads=1, exact=exact,
     )  # fmt: skip
     with llama_library().listening(lambda _, text: words.append(text)):
         load(spec)
-    sizes = re.findall(r"KV buffer size = +([\d.]+) MiB", "".join(words))
-    taken = sum(map(float, sizes)) * 2**20
-    assert taken == pytest.approx(planned_form.cache(4096, 0, 2), rel=0.05)
+    taken = dict.fromkeys(("model", "KV", "RS", "compute", "output"), 0.0)
+    for what, size in BUFFER.findall("".join(words)):
+        taken[what] += float(size) * 2**20
+    cache = planned_form.cache(4096, 0, 2)
+    assert taken["KV"] + taken["RS"] == pytest.approx(cache, rel=0.05)
+    if exact:  # otherwise scores are stored where they are small
+        whole = planned_form.weights + cache + planned_form.working(4096, 0, 2)
+        assert sum(taken.values()) == pytest.approx(whole, rel=0.05, abs=2**17)

@@ -1,5 +1,6 @@
 """GGUF headers: what can be read is read, everything else is refused in one sentence."""
 
+import re
 import struct
 from pathlib import Path
 
@@ -7,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.placement.plans import forms
 from engine.errors import ModelUnusable
 from engine.models.gguf.consistency import check_consistent
 from engine.models.gguf.header import TYPES, GgufHeader, GgufTensor, read_header, read_parts
 from tests.engine.models.gguf import tiny
+from tests.engine.models.gguf.families import KINDS, family_gguf
 from tests.engine.models.gguf.tiny import (
     BOOL,
     STRING,
@@ -223,3 +226,38 @@ def test_a_file_of_another_kind_is_called_what_it_is(header, said):
     with pytest.raises(ModelUnusable, match=said) as caught:
         check_consistent((header,))
     assert "again" not in str(caught.value)
+
+
+NUMBERS = [
+    ("gemma4", {"attention.shared_kv_layers": 5}, "shared_kv_layers is 5, it has 6 layers"),
+    ("gemma4", {"attention.shared_kv_layers": 7}, "shared_kv_layers is 7, it has 6 layers"),
+    ("gemma4", {"attention.shared_kv_layers": 1}, "read the caches of layers 3 and 4"),
+    ("gemma4", {"attention.shared_kv_layers": 4}, "read the caches of layers 0 and 1"),
+    ("gpt-oss", {"attention.sliding_window": 1 << 31}, "sliding_window is 2147483648"),
+    ("gemma3", {"attention.sliding_window_pattern": [False] * 6}, "has no layer with one"),
+    ("gemma4", {"rope.dimension_count": 66}, "rope.dimension_count is 66, and heads have 64"),
+    ("gemma4", {"rope.dimension_count_swa": 64}, "dimension_count_swa is 64, and heads have 32"),
+    ("gemma4", {"rope.dimension_count_swa": 7}, "7 dimensions, an odd number"),
+    ("qwen35", {"rope.dimension_sections": [20, 20, 0, 0]}, "heads have 32 numbers"),
+    ("qwen3moe", {"expert_used_count": 0}, "expert_used_count is 0, it has 8 experts"),
+    ("qwen3moe", {"expert_used_count": [9] * 6}, "expert_used_count is 9, it has 8 experts"),
+    ("qwen3moe", {"expert_count": 0}, "expert_used_count is 2, it has 0 experts"),
+    ("gemma3", {"expert_group_count": 2}, "expert_group_count is 2, it has 0 experts"),
+    ("qwen3moe", {"expert_group_count": 3}, "expert_group_count is 3, it has 8 experts"),
+    ("qwen3moe", {"expert_group_count": 8}, "expert_group_count is 8, it has 8 experts"),
+    ("qwen3moe", {"expert_group_count": 2}, "expert_group_used_count is 0, it has 2 groups"),
+    ("qwen3moe", {"nextn_predict_layers": 7}, "nextn_predict_layers is 7, it has 6 layers"),
+]
+
+
+@pytest.mark.parametrize(("family", "numbers", "said"), NUMBERS)
+def test_numbers_at_which_llama_cpp_would_end_the_process_are_told(family, numbers, said, tmp_path):
+    """Also by a plan, which asks the library in this process."""
+    file = family_gguf(tmp_path / "m.gguf", family, **numbers)
+    with pytest.raises(ModelUnusable, match=re.escape(said)):
+        forms("m", file, "llama_cpp")
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_no_number_of_a_good_file_is_refused(family, tmp_path):
+    check_consistent(read_parts(family_gguf(tmp_path / "m.gguf", family)))

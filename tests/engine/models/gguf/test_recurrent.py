@@ -22,11 +22,11 @@ from engine.models.gguf.state_shape import CHECKPOINTS
 from engine.models.gguf.target import LlamaCppTarget, load
 from engine.request import FinishReason, GenerationRequest, ModelSpec
 from engine.speculation.tree import chain, single
+from tests.engine.models.gguf.families import ROLL_BACK, RUNNING, VOCAB, family_gguf, qwen35
 from tests.engine.models.gguf.files import random_gguf
-from tests.engine.models.gguf.recurrent import KINDS, ROLL_BACK, VOCAB, qwen35, recurrent_gguf
+from tests.engine.models.walks import SLOTS, walk
 from tests.engine.tiny import run_all
 
-SLOTS = 3
 TOLERANCE = 2e-3  # of logits that reach 10; another order of summation gives 3e-5
 TEXT = random.Random(7).choices(range(2, VOCAB), k=600)
 
@@ -36,9 +36,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("recurrent")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=RUNNING)
 def file(request, folder):
-    return recurrent_gguf(folder / f"{request.param}.gguf", request.param)
+    return family_gguf(folder / f"{request.param}.gguf", request.param)
 
 
 def spec(file, **changes):
@@ -54,12 +54,12 @@ def target(file):
 
 @pytest.fixture
 def oracle(file):
-    """Logits [n, V] of a text, read in one pass."""
+    """Logits [n, V] of the last ``n`` tokens of a text that is read in one pass; 0: of all."""
     reader = load(spec(file, slots=1))
 
-    def logits(text):
+    def logits(text, n=0):
         reader.crop(0, 0)
-        return reader.score([0], [chain(text)])[0].logits
+        return reader.score([0], [chain(text)])[0].logits[-n:]
 
     return logits
 
@@ -71,54 +71,7 @@ def near(found, wanted):
 @pytest.mark.parametrize("seed", range(3))
 def test_conversations_equal_one_long_pass(target, oracle, seed):
     """Whatever was drafted, refused, cropped, shared and swapped out in between, several at once."""
-    chance = random.Random(seed)
-    texts = {slot: [] for slot in range(SLOTS + 3)}
-    for _ in range(25):
-        slots = chance.sample(list(texts), chance.randrange(1, SLOTS + 1))
-        for slot in texts:
-            if chance.random() < 0.3:
-                target.swap_out(slot)
-        for slot in slots:
-            _read(target, texts, slot, chance)
-        drafts = [chance.choices(range(2, VOCAB), k=chance.randrange(1, 24)) for _ in slots]
-        if chance.random() < 0.3:  # as many rows of each: in one pass
-            drafts = [draft[: min(map(len, drafts))] for draft in drafts]
-        found = target.score(slots, [chain(draft) for draft in drafts])
-        for slot, draft, scores in zip(slots, drafts, found, strict=True):
-            assert near(scores.logits, oracle([*texts[slot], *draft])[-len(draft) :])
-        for slot, draft in zip(slots, drafts, strict=True):
-            texts[slot] += _kept(target, slot, draft, chance)
-            assert list(target.tokens(slot)) == texts[slot]
-            assert target.pending(slot) == 0
-
-
-def _kept(target, slot, draft, chance):
-    """What is committed of a draft: nothing, where a request is cancelled meanwhile."""
-    kept = chance.randrange(len(draft) + 1)
-    if kept:
-        target.commit(slot, range(kept))
-    else:
-        target.crop(slot, target.length(slot))
-    return draft[:kept]
-
-
-def _read(target, texts, slot, chance):
-    """Another text in a slot, or more of the one there, or what another slot has."""
-    if chance.random() < 0.3:
-        source = chance.choice([n for n in texts if n != slot])
-        target.share(source, slot, chance.randrange(len(texts[source]) + 1))
-    elif chance.random() < 0.5:
-        wanted = chance.randrange(len(texts[slot]) + 1)
-        target.crop(slot, wanted)
-        assert target.length(slot) <= wanted
-    if len(target.tokens(slot)) > 200:
-        target.crop(slot, 0)
-    known = list(target.tokens(slot))
-    assert any(known == text[: len(known)] for text in texts.values())
-    more = chance.choices(range(2, VOCAB), k=chance.randrange(40))
-    if more:
-        target.feed(slot, more)
-    texts[slot] = [*known, *more]
+    walk(target, oracle, near, seed)
 
 
 def test_plain_decoding_equals_one_long_pass(target, oracle):
@@ -196,7 +149,7 @@ def test_more_conversations_are_kept_than_have_a_sequence(target, oracle):
 
 
 def test_a_prompt_that_is_given_up_leaves_the_conversation_as_it_was(folder):
-    wide = recurrent_gguf(folder / "wide.gguf", "mamba2")
+    wide = family_gguf(folder / "wide.gguf", "mamba2")
     target = load(spec(wide, context=1024))
     target.feed(0, TEXT[:40])
     wanted = target.score([0], [chain(TEXT[40:44])])[0].logits
@@ -241,7 +194,7 @@ def test_it_still_applies_llama_cpp_copies_a_state_without_its_crop(folder, kind
 
     The other way round llama.cpp reports no error, and goes on behind the refused rows.
     """
-    file = recurrent_gguf(folder / f"{kind}-copied.gguf", kind)
+    file = family_gguf(folder / f"{kind}-copied.gguf", kind)
     plain = _after_the_better_of_two_drafts(file, [])
     copied_first = _after_the_better_of_two_drafts(file, ["copy", "crop"])
     cropped_first = _after_the_better_of_two_drafts(file, ["crop", "copy"])
@@ -287,14 +240,12 @@ def test_the_header_tells_what_llama_cpp_takes(file):
     taken = sum(float(size) * 2**20 for _, size in found)
     shape = target.llama.shape
     assert predicted.aside == (1 + CHECKPOINTS) * shape.state
-    unused = SLOTS * (shape.rollback - target.llama.rollback) * shape.state
-    expected = predicted.cache(512, 0, SLOTS) - unused
-    assert taken == pytest.approx(expected, rel=0.05, abs=0.02 * 2**20)
+    assert taken == pytest.approx(predicted.cache(512, 0, SLOTS), rel=0.05, abs=0.02 * 2**20)
 
 
 def test_a_pass_takes_of_each_conversation_what_the_plan_says(folder):
     """One layer's state behind each of the last rows, of all conversations at once."""
-    wide = recurrent_gguf(folder / "states.gguf", "qwen35", made=qwen35(states=128))
+    wide = family_gguf(folder / "states.gguf", "qwen35", made=qwen35(states=128))
     (predicted,) = forms("m", wide, "llama_cpp")
     taken = {slots: _pass_buffers(wide, slots) for slots in (1, 4)}
     more = predicted.working(512, 0, 4) - predicted.working(512, 0, 1)
@@ -335,7 +286,7 @@ def test_a_file_without_a_running_state_is_loaded_as_before(pocket_gguf):
     ],
 )  # fmt: skip
 def test_a_missing_tensor_is_named(folder, kind, without):
-    broken = recurrent_gguf(folder / f"{kind}-without.gguf", kind, without)
+    broken = family_gguf(folder / f"{kind}-without.gguf", kind, without)
     with pytest.raises(ModelUnusable, match=re.escape(without)):
         load(spec(broken))
 
@@ -357,7 +308,7 @@ def test_a_missing_tensor_is_named(folder, kind, without):
 def test_numbers_that_llama_cpp_does_not_survive_or_computes_wrongly_are_found(
     folder, kind, key, value, says
 ):
-    broken = recurrent_gguf(folder / f"{kind}-{key}-{value}.gguf", kind, **{key: value})
+    broken = family_gguf(folder / f"{kind}-{key}-{value}.gguf", kind, **{key: value})
     with pytest.raises(ModelUnusable, match=re.escape(says)):
         check_consistent(read_parts(broken))
 
@@ -365,7 +316,7 @@ def test_numbers_that_llama_cpp_does_not_survive_or_computes_wrongly_are_found(
 @pytest.mark.parametrize("words", [VOCAB - 1, VOCAB + 5])
 def test_a_vocabulary_that_does_not_fit_is_refused(file, folder, words):
     check_consistent(read_parts(file))
-    broken = recurrent_gguf(folder / f"{file.stem}-{words}.gguf", file.stem, words=words)
+    broken = family_gguf(folder / f"{file.stem}-{words}.gguf", file.stem, words=words)
     with pytest.raises(ModelUnusable, match=f"token_embd.weight has shape .*{words}"):
         check_consistent(read_parts(broken))
 
@@ -380,13 +331,28 @@ def test_a_draft_model_with_another_vocabulary_is_left_out_and_said(file, folder
 
 @pytest.mark.parametrize("weight", ["output.weight", "token_embd.weight"])
 def test_weights_that_are_no_numbers_are_told_at_load(file, folder, weight):
-    broken = recurrent_gguf(folder / f"{file.stem}-nan.gguf", file.stem, spoiled=weight)
+    broken = family_gguf(folder / f"{file.stem}-nan.gguf", file.stem, spoiled=weight)
     with pytest.raises(ModelUnusable, match="give logits that are not finite"):
         build(spec(broken))
 
 
 def test_a_wrong_interval_is_refused(folder):
-    broken = recurrent_gguf(folder / "interval.gguf", "qwen35", full_attention_interval=3)
+    broken = family_gguf(folder / "interval.gguf", "qwen35", full_attention_interval=3)
     check_consistent(read_parts(broken))
     with pytest.raises(ModelUnusable, match="cannot be loaded"):
         load(spec(broken))
+
+
+def test_without_states_of_earlier_rows_drafts_go_back_to_a_checkpoint(
+    folder, oracle, file, monkeypatch
+):
+    """As where a later llama.cpp cannot keep them any more."""
+    monkeypatch.setattr("engine.models.gguf.state_shape.MOST_ROLLBACK", 0)
+    target = load(spec(file))
+    assert target.llama.rollback == 0
+    target.feed(0, TEXT[:30])
+    for at in range(30, 60, 2):
+        target.score([0], [chain([*TEXT[at : at + 2], 9, 9, 9])])
+        target.commit(0, range(2))
+    [scores] = target.score([0], [chain(TEXT[60:64])])
+    assert near(scores.logits, oracle(TEXT[:64])[-4:])

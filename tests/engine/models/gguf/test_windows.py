@@ -5,32 +5,31 @@ import random
 import pytest
 
 from engine.interfaces.target import Capability
+from engine.models.gguf.asked import windows_of
+from engine.models.gguf.chain_targets import WindowedTarget
 from engine.models.gguf.header import read_header
 from engine.models.gguf.library import llama_library
 from engine.models.gguf.target import load
-from engine.models.gguf.windowed_target import WindowedTarget
-from engine.models.gguf.windows import windows_of
 from engine.request import ModelSpec
 from engine.speculation.tree import chain
-from tests.engine.models.gguf.windowed import (
-    KINDS,
+from tests.engine.models.gguf.families import (
     LAYERS,
     SHARED,
     VOCAB,
     WIDTH,
     WINDOW,
-    WITH_WINDOWS,
-    windowed_gguf,
+    WINDOWED,
+    family_gguf,
 )
+from tests.engine.models.walks import SLOTS, walk
 
-SLOTS = 3
 TOLERANCE = 2e-2  # of logits that reach 10; llama.cpp rounds GELU to float16, so a little may become this much
 TEXT = random.Random(7).choices(range(2, VOCAB), k=800)
 
 
-@pytest.fixture(scope="module", params=WITH_WINDOWS)
+@pytest.fixture(scope="module", params=WINDOWED)
 def file(request, tmp_path_factory):
-    return windowed_gguf(tmp_path_factory.mktemp("windows") / "model.gguf", request.param)
+    return family_gguf(tmp_path_factory.mktemp("windows") / "model.gguf", request.param)
 
 
 def spec(file, **changes):
@@ -66,54 +65,7 @@ def near(found, wanted):
 @pytest.mark.parametrize("seed", range(2))
 def test_conversations_equal_one_long_pass(target, oracle, seed):
     """Whatever was drafted, refused, cropped, shared and swapped out in between, several at once."""
-    chance = random.Random(seed)
-    texts = {slot: [] for slot in range(SLOTS + 3)}
-    for _ in range(16):
-        slots = chance.sample(list(texts), chance.randrange(1, SLOTS + 1))
-        for slot in chance.sample(list(texts), 2):
-            target.swap_out(slot)
-        for slot in slots:
-            target.swap_in(slot)
-            _read(target, texts, slot, chance)
-        drafts = [chance.choices(range(2, VOCAB), k=chance.randrange(1, 24)) for _ in slots]
-        if chance.random() < 0.3:  # as many rows of each: in one pass
-            drafts = [draft[: min(map(len, drafts))] for draft in drafts]
-        found = target.score(slots, [chain(draft) for draft in drafts])
-        for slot, draft, scores in zip(slots, drafts, found, strict=True):
-            assert near(scores.logits, oracle([*texts[slot], *draft], len(draft)))
-        for slot, draft in zip(slots, drafts, strict=True):
-            texts[slot] += _kept(target, slot, draft, chance)
-            assert list(target.tokens(slot)) == texts[slot]
-            assert target.pending(slot) == 0
-
-
-def _kept(target, slot, draft, chance):
-    """What is committed of a draft: nothing, where a request is cancelled meanwhile."""
-    kept = chance.randrange(len(draft) + 1)
-    if kept:
-        target.commit(slot, range(kept))
-    else:
-        target.crop(slot, target.length(slot))
-    return draft[:kept]
-
-
-def _read(target, texts, slot, chance):
-    """Another text in a slot, or more of the one there, or what another slot has."""
-    if chance.random() < 0.3:
-        source = chance.choice([n for n in texts if n != slot])
-        target.share(source, slot, chance.randrange(len(texts[source]) + 1))
-    elif chance.random() < 0.5:
-        wanted = chance.randrange(len(texts[slot]) + 1)
-        target.crop(slot, wanted)
-        assert target.length(slot) <= wanted
-    if len(target.tokens(slot)) > 180:  # the full cache has room for all
-        target.crop(slot, 0)
-    known = list(target.tokens(slot))
-    assert any(known == text[: len(known)] for text in texts.values())
-    more = chance.choices(range(2, VOCAB), k=chance.randrange(250))
-    if more:
-        target.feed(slot, more)
-    texts[slot] = [*known, *more]
+    walk(target, oracle, near, seed, rounds=16, most=(180, 250))
 
 
 @pytest.mark.parametrize("kept", [3, WINDOW - 1, WINDOW, 100, 200])
@@ -168,13 +120,12 @@ def test_the_library_tells_which_layers_have_windows(tmp_path):
     each = 2 * SHARED * WIDTH
     wide = {"gemma2": 3, "gemma3": 1, "gpt-oss": 3}
     for kind, layers in wide.items():
-        found = windows_of(read_header(windowed_gguf(tmp_path / f"{kind}.gguf", kind)))
+        found = windows_of(read_header(family_gguf(tmp_path / f"{kind}.gguf", kind)))
         assert (found.tokens, found.wide) == (WINDOW, layers * each)
         assert found.narrow == (LAYERS - layers) * each
-    shared = windows_of(read_header(windowed_gguf(tmp_path / "gemma4.gguf", "gemma4")))
+    shared = windows_of(read_header(family_gguf(tmp_path / "gemma4.gguf", "gemma4")))
     assert (shared.wide, shared.narrow) == (2 * each, 3 * each)  # two layers have no cache
-    without = next(kind for kind in KINDS if kind not in WITH_WINDOWS)
-    assert windows_of(read_header(windowed_gguf(tmp_path / "all.gguf", without))) is None
+    assert windows_of(read_header(family_gguf(tmp_path / "all.gguf", "qwen3moe"))) is None
 
 
 def test_bytes_of_a_window_are_what_the_library_saves(file):
@@ -186,13 +137,13 @@ def test_bytes_of_a_window_are_what_the_library_saves(file):
 
 
 def test_without_windows_in_the_file_the_full_cache_is_taken(tmp_path):
-    file = windowed_gguf(tmp_path / "all.gguf", "qwen3moe")
+    file = family_gguf(tmp_path / "all.gguf", "qwen3moe")
     assert not isinstance(load(spec(file, windowed=True)), WindowedTarget)
 
 
 def test_experts_in_ram_answer_as_any(tmp_path):
     """Where there is no GPU all are there; llama.cpp takes the names all the same."""
-    file = windowed_gguf(tmp_path / "experts.gguf", "gpt-oss")
+    file = family_gguf(tmp_path / "experts.gguf", "gpt-oss")
     words = []
     with llama_library().listening(lambda _, text: words.append(text)):
         found, usual = (load(spec(file, cpu_experts=n)) for n in (2, 0))

@@ -1,13 +1,14 @@
-"""The GGUF target of models with running states: hybrids and recurrent ones, whose drafts are chains.
+"""What GGUF targets have in common whose conversations begin again at checkpoints: states, and windows alone.
 
-A running state is not a list of rows: what a pass added cannot simply be cut off. Where llama.cpp keeps
-the states of a pass's last rows, too, a refused draft is taken back at once, and only once. Elsewhere
-the state is saved before a pass with a draft, brought back, and the accepted tokens are read again
-in front of the next pass. Checkpoints after a prompt and within it let a conversation begin again there.
+Neither is a list of rows: what a pass added cannot simply be cut off. Where llama.cpp keeps what the last
+rows need, a refused draft is taken back at once. Elsewhere the state is saved before a pass with a draft,
+brought back, and the accepted tokens are read again in front of the next pass. Checkpoints after a prompt
+and within it let a conversation begin again there.
 
 Every conversation that runs has a sequence of its own; the others are swapped out, bytes in RAM.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,20 +30,18 @@ from engine.speculation.tree import DraftTree
 
 Array = NDArray[np.float32]
 READ_AGAIN = 64  # tokens that a pass reads again unasked; more are left to who reads prompts
-CHAINS = (
-    "layers of this model keep a running state, which follows one text at a time and no branches"
-)
-UNKNOWN = "its header does not tell what running state it keeps, so nothing can be taken back"
 ALONE = (
     "this processor rounds several rows of these weights otherwise than one; exact = false in "
     "config.toml lets drafts be verified all the same"
 )
 
 
-class RecurrentTarget(GgufTarget):
-    """A target over one GGUF file with running states."""
+class CheckpointedTarget(GgufTarget):
+    """What the targets over states and over windows have in common."""
 
-    context_of: type[RecurrentContext] = RecurrentContext
+    context_of: type[RecurrentContext]
+    chains: str  # why drafts are no trees
+    marks_chunks: bool  # whether each pass over a prompt begins with a checkpoint
     offers = frozenset()
     most_slots = MOST_OUTPUTS
     llama: RecurrentContext
@@ -72,11 +71,9 @@ class RecurrentTarget(GgufTarget):
 
     @override
     def refuses(self, needs: frozenset[Capability]) -> str:
-        if not self.llama.shape.state:
-            return UNKNOWN
         if self._passes.most_rows == 1:
             return ALONE
-        return CHAINS if Capability.TREE in needs else ""
+        return self.chains if Capability.TREE in needs else ""
 
     @override
     def limit_rows(self, rows: int) -> None:
@@ -131,7 +128,7 @@ class RecurrentTarget(GgufTarget):
         needed = set(slots)
         parts = []
         for slot, tree in zip(slots, trees, strict=True):
-            assert tree.is_chain, CHAINS
+            assert tree.is_chain, self.chains
             self._begin(slot, needed)
             self._mark_prompt(slot)
             self._prepare(slot, len(tree))
@@ -150,7 +147,7 @@ class RecurrentTarget(GgufTarget):
     def commit(self, slot: int, path: Sequence[int]) -> None:
         """Keep the first uncommitted rows; the others are taken back before the next pass."""
         held = self._slots[slot]
-        assert list(path) == list(range(len(path))), CHAINS
+        assert list(path) == list(range(len(path))), self.chains
         held.committed += held.pending[: len(path)]
         held.pending.clear()
 
@@ -341,14 +338,11 @@ class RecurrentTarget(GgufTarget):
         held = self._slots[slot]
         for at in range(0, len(tokens), self.llama.batch):
             part = tokens[at : at + self.llama.batch]
-            if at:
+            if at and self.marks_chunks:
                 self._checkpoint(held)
             self._passes.run([Part(slot, part, 0)], self._abort)
             held.committed += part
 
+    @abstractmethod
     def _take_all_back(self, running: Sequence[int]) -> None:
-        """Of the slots that do not run: llama.cpp may move their states, without those of earlier rows."""
-        for slot in self._turns:
-            if slot not in running:
-                self._settle(slot)
-                self._slots[slot].reach = 0
+        """Called with the slots of a pass of several, before it."""
