@@ -78,6 +78,13 @@ SELECT conversation FROM messages WHERE seq IN (
     SELECT rowid FROM messages_text WHERE messages_text MATCH ?
     ORDER BY rowid DESC LIMIT {NEWEST_MATCHES})
 """  # noqa: S608 - the only thing put in is a number of ours
+OF_OWNER = f"""
+SELECT messages.conversation FROM messages_text
+JOIN messages ON messages.seq = messages_text.rowid
+JOIN conversations ON conversations.id = messages.conversation
+WHERE messages_text MATCH ? AND conversations.owner = ?
+ORDER BY messages_text.rowid DESC LIMIT {NEWEST_MATCHES}
+"""  # noqa: S608 - the same
 # Where no spaces are between words, the index holds whole sentences as one word.
 WITH_TEXT = "SELECT conversation FROM messages WHERE content LIKE ? ESCAPE '\\'"
 UNSPACED = re.compile(
@@ -190,7 +197,7 @@ class History:
 
         With ``words``, only those whose title or messages have all of them, or words that begin so.
         """
-        where, found = _found(words)
+        where, found = _found(words, self.owner)
         sql = (
             f"SELECT {LISTED} FROM conversations WHERE {where} AND {OWNED}"  # noqa: S608
             " ORDER BY pinned DESC, touched DESC LIMIT ?"
@@ -327,7 +334,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _found(words: str) -> tuple[str, list[str]]:
+def _found(words: str, owner: str | None) -> tuple[str, list[str]]:
     """The condition for conversations with all ``words``, or words that begin so, and its values.
 
     Quoted for the full-text index, so that no word is read as an operator; it splits inside quotes.
@@ -336,10 +343,11 @@ def _found(words: str) -> tuple[str, list[str]]:
     if not kept:
         return "true", []
     spaced = " ".join(f'"{word}"*' for word in kept if not UNSPACED.search(word))
-    queries = [(WITH_WORDS, spaced)] if spaced else []
-    queries += [(WITH_TEXT, _like(word)) for word in kept if UNSPACED.search(word)]
+    own = (WITH_WORDS, [spaced]) if owner is None else (OF_OWNER, [spaced, owner])
+    queries = [own] if spaced else []
+    queries += [(WITH_TEXT, [_like(word)]) for word in kept if UNSPACED.search(word)]
     inside = " AND ".join(f"id IN ({sql})" for sql, _ in queries)
-    return f"({IN_TITLE} OR {inside})", [_like(words), *(value for _, value in queries)]
+    return f"({IN_TITLE} OR {inside})", [_like(words), *(value for _, values in queries for value in values)]
 
 
 def _like(words: str) -> str:

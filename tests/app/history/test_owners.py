@@ -1,5 +1,6 @@
 """Conversations belong to the key that made them: two keys do not see each other's."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from app.errors import UnknownConversation
 from app.history import transfer
 from app.history.records import Preset
-from app.history.store import History
+from app.history.store import NEWEST_MATCHES, History
 from engine.request import FinishReason
 
 ANNA, BEN = "anna", "ben"
@@ -88,3 +89,16 @@ def test_presets_are_each_owners_own(history: History) -> None:
         history.of(BEN).presets.delete("brief")
     history.of(ANNA).presets.delete("brief")
     assert len(history.presets.all()) == 1
+
+
+def test_many_newer_matches_of_another_owner_hide_nothing(history: History) -> None:
+    talk(history.of(ANNA), "a harbour of anna")
+    tail = {"role": "user", "content": "harbour"}
+    rows = [
+        {"id": str(at), "parent": str(at - 1) if at else None, **tail}
+        for at in range(NEWEST_MATCHES + 1)
+    ]
+    kept = {"format": transfer.FORMAT, "title": "many", "system": "", "messages": rows}
+    transfer.take_in(history.of(BEN), "many.json", json.dumps(kept).encode())
+    assert titles(history.of(ANNA), "harbour") == ["a harbour of anna"]
+    assert titles(history.of(BEN), "harbour") == ["many"]
