@@ -95,8 +95,7 @@ def test_a_remote_model_goes_away_in_the_middle(
     expect(page.locator("#mode")).to_be_enabled()
     expect(page.locator(".away")).to_have_count(0)
     write(page, "What is 40 + 2?")
-    expect(page.locator(".caption .figures").last).to_be_visible()
-    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    answered(page, 2)  # the one that broke off has no figures
     expect(page.locator(".caption").last).not_to_contain_text(NAME)
     assert KEY not in page.content()
     page.context.close()
