@@ -139,7 +139,7 @@ class Connection:
 
     def failure(self, error: Exception) -> Exception:
         """What happened, with whom, and what to do."""
-        who = f"{self.engine.name} ({self.engine.host})"
+        who = f"the engine {self.engine.name} ({self.engine.host})"
         match error:
             case openai.APITimeoutError():
                 what = f"has sent nothing for {self.engine.timeout:g} seconds"
