@@ -44,9 +44,7 @@ class Settings:
     chat_template: str = ""  # name or file, for models that bring none
     context: int | None = None  # tokens of the longest conversation; None: what the plan says
     load_anyway: bool = False  # also where the plan says that memory does not suffice
-    exact: bool | None = (
-        None  # drafted rows get plain decoding's bits; None: where that costs little
-    )
+    exact: bool | None = None  # drafted rows get plain's bits; None: where that costs little
     read_ahead: bool = True  # read a conversation or file while the engine is idle
     require_key: bool = False  # ask for an API key also where only this machine asks
     cors_origins: tuple[str, ...] = ()  # pages of other sites that may ask
@@ -332,10 +330,11 @@ def expanded(path: Path) -> Path:
 
 
 def prepare_home(settings: Settings) -> None:
-    """Create the folder of all state and those inside it; raises SettingsError.
+    """Create the folder of all state, and those in it that are nice to have; raises SettingsError.
 
-    Only the first is needed: without the others there is no log, and there are no downloads.
+    From now on, whatever is made is open to its own maker, which some umasks forbid.
     """
+    os.umask(os.umask(0) & 0o077)
     home = settings.home
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are private

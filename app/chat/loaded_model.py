@@ -39,6 +39,7 @@ from app.text.output_parser import OutputParser
 from app.text.own_sampling import with_own
 from app.text.reasoning.tags import split_reasoning
 from app.text.tools.call_parser import ToolCallParser
+from app.worker.child import import_ahead
 from app.worker.worker import EngineWorker
 from engine.errors import ContextOverflow, InvalidRequest
 from engine.grammar.grammar import Grammar
@@ -119,6 +120,7 @@ class LoadedModel:
         ``dtype`` names the number format of its weights; None: the catalogue's, or the plan's.
         Raises UnknownModel, ModelUnusable, WorkerCrashed.
         """
+        await asyncio.to_thread(import_ahead)
         entry = find_entry(load_catalog(settings), model)
         spec = await asyncio.to_thread(resolve, settings, model, draft)
         found = await asyncio.to_thread(place_with_dtype, settings, spec, dtype or entry.dtype)

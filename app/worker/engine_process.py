@@ -38,6 +38,7 @@ def main(connection: Connection, spec: ModelSpec, level: str) -> None:
     The system frees its memory at once; Python's own exit takes most of a second, for which a stop
     and a change of models would wait.
     """
+    gc.freeze()  # what was imported before the fork stays shared: collecting writes to every object
     hide_network()
     serve(connection, spec, build_engine, level)
     os._exit(0)  # nothing is left to be written: standard error holds no line back

@@ -51,8 +51,7 @@ class EngineWorker:
 
     async def start(self) -> ModelFacts:
         """Load the model; raises ModelUnusable or WorkerCrashed."""
-        with self._lock:
-            child = self._living_child()
+        child = await asyncio.to_thread(self._started)
         ready = asyncio.wrap_future(child.ready)
         ready.add_done_callback(_retrieve)
         return await asyncio.shield(ready)  # a caller that gives up does not stop the load
@@ -66,10 +65,13 @@ class EngineWorker:
 
     async def close(self) -> None:
         """End the process within five seconds; running generations raise WorkerCrashed."""
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
         with self._lock:
             self._closed, child = True, self._child
         if child is not None:
-            await asyncio.to_thread(child.end)
+            child.end()
 
     async def submit(
         self, request: GenerationRequest, stream: EventStream
@@ -80,10 +82,15 @@ class EngineWorker:
             child = self._living_child()
             return child, child.submit(request, stream)
 
+    def _started(self) -> EngineChild:
+        """Runs in a thread: the process may be forked off one that still imports."""
+        with self._lock:
+            return self._living_child()
+
     def _living_child(self) -> EngineChild:
         """The process, started if need be; called with the lock held.
 
-        Starting takes milliseconds; loading, which takes seconds, is awaited as ``ready``.
+        Loading, which takes seconds, is awaited as ``ready``.
         """
         if self._closed:
             raise WorkerCrashed("the engine is closed; open the model again to continue")

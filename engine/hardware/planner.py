@@ -21,7 +21,7 @@ from engine.hardware.candidates import (
     room_of,
     tight_placements,
 )
-from engine.hardware.footprint import BYTES, CPU, CUDA, TORCH
+from engine.hardware.footprint import BYTES, CPU, CUDA, LLAMA_CPP, TORCH
 from engine.hardware.plan import Candidates, Plan, PlanConstraints, Refusal, Stage, Tier
 from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import Case, gib, reasons
@@ -136,9 +136,10 @@ def _refusal(model: Candidates, choice: Placement, room: Room) -> Refusal:
         Stage.DEVICE_DISK: "on the GPU or in RAM, even with its layers on disk",
         Stage.RAM_DISK: "in RAM, even with its layers on disk",
     }
+    smaller = "a smaller file of this one" if choice.form.backend == LLAMA_CPP else "a 4-bit file"
     sentence = (
         f"{model.model} needs {gib(needed)} {where[choice.stage]}, at a context of {choice.context} "
-        f"tokens; {gib(free)} are free: choose a smaller model or a 4-bit file, or close programs"
+        f"tokens; {gib(free)} are free: choose a smaller model or {smaller}, or close programs"
     )
     return Refusal(model.model, needed, free, sentence)
 

@@ -224,6 +224,36 @@ def test_folders_that_are_nice_to_have_may_be_missing(tmp_path):
     assert all((tmp_path / name).is_file() for name in ("logs", "models"))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other variables")
+@pytest.mark.parametrize("variable", ["HOME", "XDG_DATA_HOME"])
+@pytest.mark.parametrize("place", ["file", "dangling", "file/below", "missing/deep", "ünï 家"])
+def test_an_odd_home_leaves_a_folder_that_can_be_used(tmp_path, monkeypatch, variable, place):
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("/nowhere/at/all")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / place))
+    settings = load_settings({})
+    prepare_home(settings)
+    settings.database.touch()
+    assert settings.home.is_relative_to(tmp_path)
+    assert settings.home_is_temporary == (place in {"file", "dangling", "file/below"})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+@pytest.mark.parametrize("mask", [0o777, 0o700, 0o277, 0o022, 0o007, 0])
+def test_no_umask_closes_the_folders_to_their_owner(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        prepare_home(Settings(home=tmp_path / "deep" / "home"))
+    finally:
+        left = os.umask(before)
+    assert left == mask & 0o077
+    for folder in (tmp_path / "deep", tmp_path / "deep/home", tmp_path / "deep/home/logs"):
+        assert folder.stat().st_mode & 0o700 == 0o700
+
+
 def test_another_users_config_is_none_of_ours(monkeypatch):
     def denied(self, **_):
         raise PermissionError(13, "Permission denied")

@@ -149,7 +149,7 @@ def _delete(number: int, one: Installed, use: Use) -> str:
         frees += " Files that other programs also use stay."
     first = f"{name} is in use: the bundled model is loaded in its place first. "
     question = f"{first if name in use.names else ''}Delete {name}? {frees}"
-    act = button(f"Delete {name}", "delete", name, "primary")
+    act = button("Delete", "delete", name, "primary", name)
     return confirmed(f"delete-{number}", "Delete", question, act)
 
 

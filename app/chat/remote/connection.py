@@ -21,7 +21,7 @@ Body = dict[str, Any]
 LONGEST_EVENT = 8 * 2**20  # bytes of one event of a stream, or of a whole body
 _CONNECT_SECONDS, _LOOK_SECONDS = 10.0, 3.0  # to a machine that is there; for lists and metrics
 _SAID = 400  # characters of an engine's own words in an error
-_TRY_AGAIN = (502, 503, 504)  # a program in front of the engine answered: nothing was read yet
+_TRY_AGAIN = (502, 503)  # a program in front of the engine answered: nothing was read yet
 _PAUSE_SECONDS = 0.5  # before that
 _HEADERS = frozenset(  # that are sent; the library has others, also out of the environment
     ("host", "accept", "accept-encoding", "authorization", "connection", "content-length")
@@ -139,7 +139,7 @@ class Connection:
 
     def failure(self, error: Exception) -> Exception:
         """What happened, with whom, and what to do."""
-        who = f"{self.engine.name} ({self.engine.host})"
+        who = f"the engine {self.engine.name} ({self.engine.host})"
         match error:
             case openai.APITimeoutError():
                 what = f"has sent nothing for {self.engine.timeout:g} seconds"
@@ -208,9 +208,13 @@ class Connection:
 _NOBODY = "All connection attempts failed"  # of every address that a name has
 _FAILURES = (openai.OpenAIError, httpx2.HTTPError, ValueError, RecursionError)
 _OVERFLOW = re.compile(
-    r"context.?(length|size|window)|longer than|too long|maximum.{0,20}tokens", re.IGNORECASE
+    r"context.?(length|size|window)|(prompt|input).{0,40}(too long|longer than|exceeds the maximum)",
+    re.IGNORECASE,
 )
-_HOLDS = re.compile(r"context.?(?:length|size|window)\D{0,24}(\d+)", re.IGNORECASE)
+_HOLDS = re.compile(
+    r"(?:context.?(?:length|size|window)|allowed length)\D{0,24}(\d+)", re.IGNORECASE
+)
+_TOKENS = re.compile(r"\b\d{1,9}\b(?! characters)")
 
 
 def _overflow(said: str, body: object) -> ContextOverflow | RemoteFailed | None:
@@ -225,7 +229,7 @@ def _overflow(said: str, body: object) -> ContextOverflow | RemoteFailed | None:
     if isinstance(needed, int) and isinstance(holds, int):
         return ContextOverflow(needed, holds)
     stated = _HOLDS.search(said)
-    most = max(map(int, re.findall(r"\d{1,9}", said)), default=0)
+    most = max(map(int, _TOKENS.findall(said)), default=0)
     if stated and int(stated[1]) < most:
         return ContextOverflow(most, int(stated[1]))
     return RemoteFailed(said, 400, "context_length_exceeded")

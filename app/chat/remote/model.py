@@ -126,7 +126,7 @@ class RemoteModel:
     @property
     def where(self) -> str:
         """The machine, for people."""
-        return f"{self.connection.engine.name} ({self.connection.engine.host})"
+        return f"the engine {self.connection.engine.name} ({self.connection.engine.host})"
 
     @property
     def away(self) -> str:

@@ -5,7 +5,7 @@ a name that is offered, and arguments that are an object.
 """
 
 import json
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Any
 
 ARGUMENTS = ("arguments", "parameters")
@@ -34,23 +34,28 @@ def may_become_calls(text: str, names: Iterable[str]) -> bool:
     return any(value == known for known in names)
 
 
-def bare_calls(text: str, names: Container[str]) -> list[tuple[str, str]]:
-    """The names and JSON arguments of an answer that is calls and nothing else; else none."""
+def bare_calls(text: str, names: Collection[str], *, cut: bool = False) -> list[tuple[str, str]]:
+    """The names and JSON arguments of an answer that is calls and nothing else; else none.
+
+    Of an answer that was ``cut`` off, half a call at the end is dropped, and calls that it repeats:
+    small models repeat one until no tokens are left.
+    """
     inner = text.strip()
     if inner.startswith(_FENCE):
         word, _, inner = inner.removeprefix(_FENCE).partition("\n")
-        if word.strip() not in ("", *_BLOCKS) or not inner.endswith(_FENCE):
+        if word.strip() not in ("", *_BLOCKS) or not (cut or inner.endswith(_FENCE)):
             return []
         inner = inner.removesuffix(_FENCE)
     try:
-        values = [*_values(inner.strip())]
+        values = [*_values(inner.strip(), names if cut else ())]
         if len(values) == 1 and isinstance(values[0], list):
             values = values[0]
         calls = [_call(value, names) for value in values]
     except (ValueError, RecursionError):
         return []
     found = [call for call in calls if call is not None]
-    return found if len(found) == len(calls) <= _MOST else []
+    distinct = [*dict.fromkeys(found)] if cut else found
+    return distinct if len(found) == len(calls) and len(distinct) <= _MOST else []
 
 
 def _quoted(text: str) -> tuple[str | None, str | None]:
@@ -61,11 +66,16 @@ def _quoted(text: str) -> tuple[str | None, str | None]:
     return inner, after if quote else None
 
 
-def _values(text: str) -> Iterator[Any]:
-    """JSON values one after the other; raises ValueError."""
-    decoder = json.JSONDecoder()
+def _values(text: str, half: Collection[str]) -> Iterator[Any]:
+    """JSON values one after the other; the last may be half a call of these names. Raises ValueError."""
+    decoder, first = json.JSONDecoder(), text
     while text:
-        value, end = decoder.raw_decode(text)
+        try:
+            value, end = decoder.raw_decode(text)
+        except ValueError:
+            if text is first or not may_become_calls(text, half):
+                raise
+            return
         yield value
         text = text[end:].lstrip()
 

@@ -67,7 +67,7 @@ class ToolCallParser:
         left, found = self._held, Parsed()
         self._held = ""
         if self._may_be_bare(left):
-            for name, arguments in bare_calls(left, self._tools):
+            for name, arguments in bare_calls(left, self._tools, cut=cut):
                 found.calls.append(self._new_call(name, arguments))
                 self.called += 1
         half = left.lstrip() and self._form.opening.startswith(left.lstrip())

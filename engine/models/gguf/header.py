@@ -30,6 +30,8 @@ MOST_DIMENSIONS = 4
 MOST_ALIGNMENT = 1 << 20
 MOST_PARTS = 1000
 
+_LENGTH = 8  # bytes of a text's length
+_PIECE = 1 << 20  # bytes that are read at once
 _BIG_ENDIAN = frozenset({2 << 24, 3 << 24})
 _BEGINNINGS = (
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself: run git lfs pull"),
@@ -205,18 +207,29 @@ class _Reader:
             raise self._bad(f"the list {key!r} claims {count} entries")
         if kind == _STRING:
             return tuple(self._texts(f"a text of {key!r}", count))
-        entry = struct.Struct("<" + _FORMATS[kind])
-        values = (value for (value,) in entry.iter_unpack(self._take(count * entry.size)))
-        return tuple(map(bool, values)) if kind == _BOOL else tuple(values)
+        entries = struct.Struct(f"<{count}{_FORMATS[kind]}")
+        values = entries.unpack(self._take(entries.size))
+        return tuple(map(bool, values)) if kind == _BOOL else values
 
     def _texts(self, what: str, count: int) -> Iterator[str]:
         """A vocabulary has hundreds of thousands: as little as possible for each."""
-        take, unpacked = self._take, struct.Struct("<Q").unpack
+        size_at, data, at = struct.Struct("<Q").unpack_from, b"", 0
         for _ in range(count):
-            (size,) = unpacked(take(8))
-            if size > self._limit - self._at:
-                self._text(size, what)
-            yield take(size).decode("utf-8", errors="backslashreplace")
+            end = at + _LENGTH
+            if end > len(data) or (end := end + size_at(data, at)[0]) > len(data):
+                self._take(at)
+                yield self._text(self._number("Q"), what)
+                data, at = self._ahead(), 0
+                continue
+            yield data[at + _LENGTH : end].decode("utf-8", errors="backslashreplace")
+            at = end
+        self._take(at)
+
+    def _ahead(self) -> bytes:
+        """A piece of what comes next, which stays to be taken."""
+        data = self._file.read(min(_PIECE, self._limit - self._at))
+        self._file.seek(self._at)
+        return data
 
     def _alignment(self, metadata: Mapping[str, Value]) -> int:
         alignment = metadata.get("general.alignment", 32)

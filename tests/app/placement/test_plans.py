@@ -111,6 +111,14 @@ class TestLittleMemory:
         found = place(replace(settings, load_anyway=True), spec)
         assert "loaded as was asked" in found.plan.reason("context")
 
+    def test_a_file_is_not_said_to_want_other_bits(self, settings, tmp_path, free):
+        file = random_gguf(tmp_path / "m.gguf", vocab=4100, hidden=512, layers=8)
+        free(GIB // 64)
+        with pytest.raises(
+            TooLarge, match="a smaller model or a smaller file of this one, or close"
+        ):
+            place(settings, ModelSpec("m", str(file), backend="llama_cpp"))
+
     def test_a_context_that_a_person_chose_is_planned(self, settings, spec, free):
         free(32 * GIB)
         assert place(replace(settings, context=300), spec).spec.context == 300

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,12 @@ from tests.app.remote.far import (
     NAME,
     VLLM,
     Far,
+    Stoppable,
+    free_port,
     opened,
     ours,
     program,
+    started,
     whole,
 )
 from tests.app.remote.faulty import GREEDY, HI, PATIENCE
@@ -25,14 +29,27 @@ NEEDS = {"llama-server": LLAMA_SERVER, "vllm": VLLM}
 ENGINES = ("stub-vllm", "stub-sglang", "slipstream", *NEEDS)
 
 
-def _open(kind: str, request: pytest.FixtureRequest) -> Iterator[Far]:
+def gguf_of(kind: str, request: pytest.FixtureRequest) -> Path | None:
+    """The model of llama-server; skips where the engine is not here."""
     variable = NEEDS.get(kind)
     if variable and not program(variable):
         pytest.skip(f"{variable} names no program")
-    gguf = request.getfixturevalue("pocket_gguf") if kind == "llama-server" else None
+    return request.getfixturevalue("pocket_gguf") if kind == "llama-server" else None
+
+
+def _open(kind: str, request: pytest.FixtureRequest) -> Iterator[Far]:
+    gguf = gguf_of(kind, request)
     folder = request.getfixturevalue("tmp_path_factory").mktemp(kind)
     with opened(kind, folder, gguf) as found:
         yield found
+
+
+@pytest.fixture(params=["slipstream", "llama-server"])
+def stoppable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stoppable]:
+    """An engine in a process, which the test may end and start."""
+    gguf, port = gguf_of(request.param, request), free_port()
+    with Stoppable(lambda: started(request.param, tmp_path, gguf, port)) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="module", params=ENGINES)

@@ -4,11 +4,11 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anthropic
 import httpx
@@ -107,8 +107,13 @@ def program(variable: str) -> str | None:
 
 
 @contextmanager
-def process(command: Iterable[str], port: int, log: Path) -> Iterator[str]:
-    """The address of an engine in a process of its own, as soon as it answers."""
+def process(
+    command: Iterable[str], port: int, log: Path, *, children: bool = False
+) -> Iterator[str]:
+    """The address of an engine in a process of its own, as soon as it answers.
+
+    It ends in the middle of its answers, unless it has children to take with it.
+    """
     with (
         log.open("w") as out,
         subprocess.Popen([*command], stdout=out, stderr=out, env=os.environ | QUIET) as started,
@@ -126,8 +131,8 @@ def process(command: Iterable[str], port: int, log: Path) -> Iterator[str]:
             wait_for(answers, seconds=180)
             yield f"{address}/v1"
         finally:
-            started.terminate()
-            started.wait(30)
+            (started.terminate if children else started.kill)()
+            started.wait(60)
 
 
 def free_port() -> int:
@@ -136,8 +141,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def llama_server(folder: Path, gguf: Path) -> Iterator[str]:
-    port = free_port()
+def llama_server(folder: Path, gguf: Path, port: int) -> Iterator[str]:
     command = [program(LLAMA_SERVER) or "", "-m", str(gguf), "--port", str(port), "-c", "8192"]
     command += ["--alias", LOCAL, "--api-key", KEY, "--jinja", "-t", "2", "-np", "2", "--metrics"]
     with process(command, port, folder / "llama-server.log") as address:
@@ -145,15 +149,55 @@ def llama_server(folder: Path, gguf: Path) -> Iterator[str]:
 
 
 @contextmanager
-def vllm(folder: Path) -> Iterator[str]:
-    port = free_port()
+def vllm(folder: Path, port: int) -> Iterator[str]:
     drafts = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
     command = [program(VLLM) or "", "serve", str(POCKET), "--served-model-name", LOCAL]
     command += ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY, "--enforce-eager"]
     command += ["--dtype", "float32", "--max-num-seqs", "4", "--enable-auto-tool-choice"]
     command += ["--tool-call-parser", "hermes", "--speculative-config", json.dumps(drafts)]
-    with process(command, port, folder / "vllm.log") as address:
+    with process(command, port, folder / "vllm.log", children=True) as address:
         yield address
+
+
+@contextmanager
+def slipstream(folder: Path, port: int) -> Iterator[str]:
+    home = folder / "other"
+    home.mkdir(exist_ok=True)
+    with application(home, "--port", str(port)) as running:
+        yield f"{running.address}/v1"
+
+
+def started(kind: str, folder: Path, gguf: Path | None, port: int) -> AbstractContextManager[str]:
+    """The address of an engine that is no stub; each has the same model."""
+    match kind:
+        case "slipstream":
+            return slipstream(folder, port)
+        case "llama-server":
+            assert gguf is not None
+            return llama_server(folder, gguf, port)
+        case _:
+            return vllm(folder, port)
+
+
+class Stoppable:
+    """An engine that can be ended and started again at its address."""
+
+    def __init__(self, start: Callable[[], AbstractContextManager[str]]) -> None:
+        self._start = start
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        self._running = ExitStack()
+        self.address = self._running.enter_context(self._start())
+
+    def stop(self) -> None:
+        self._running.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 # --- what an answer says --------------------------------------------------------------------------------
@@ -266,14 +310,6 @@ def opened(kind: str, folder: Path, gguf: Path | None) -> Iterator[Far]:
             server = stack.enter_context(ours(home, **{NAME: {"address": stub.address}}))
             yield Far(kind, stub.address, MODEL, server, home, stub, THINKER)
             return
-        if kind == "slipstream":
-            other = folder / "other"
-            other.mkdir()
-            address = f"{stack.enter_context(application(other)).address}/v1"
-        elif kind == "llama-server":
-            assert gguf is not None
-            address = stack.enter_context(llama_server(folder, gguf))
-        else:
-            address = stack.enter_context(vllm(folder))
+        address = stack.enter_context(started(kind, folder, gguf, free_port()))
         server = stack.enter_context(ours(home, **{NAME: {"address": address}}))
         yield Far(kind, address, LOCAL, server, home)

@@ -12,9 +12,10 @@ from app.chat.remote.engines import RemoteEngines
 from app.remote_engine import RemoteEngine
 from tests.app.asynchronous import asynchronous
 from tests.app.remote import faults
-from tests.app.remote.far import KEY, LOCAL, NAME, Far, ours
+from tests.app.remote.far import KEY, LOCAL, NAME, Far, ours, whole
 from tests.app.remote.faults import Fault
 from tests.app.remote.faulty import (
+    HI,
     PATIENCE,
     Form,
     answered,
@@ -49,13 +50,60 @@ def test_too_many_requests(faulty: Far, stub: Stub, form: Form) -> None:
 
 
 @both_forms
-@pytest.mark.parametrize("status", [400, 404, 422, 500, 503])
+@pytest.mark.parametrize("status", [400, 404, 422, 500, 503, 504])
 def test_its_own_words_are_kept(faulty: Far, stub: Stub, form: Form, status: int) -> None:
     with stub.spoiling(says(status, "no such adapter")):
         error = spoilt(faulty, form)
     assert "no such adapter" in error.message
     assert error.status_code == (502 if status >= 500 else status)
     assert len(stub.asked) == (2 if status == 503 else 1)
+
+
+# As vLLM, SGLang, llama-server and OpenAI write it, with the two numbers; the last tells one only.
+TOO_LONG = [
+    ("This model's maximum context length is 2048 tokens. However, your prompt contains at least 2049 input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=2049)", (2049, 2048)),
+    ("The input (9001 tokens) is longer than the model's context length (4096 tokens).", (9001, 4096)),
+    ("Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of 4200 tokens: 200 tokens from the input messages and 4000 tokens for the completion. Please reduce the number of tokens in the input messages or the completion to fit within the limit.", (4200, 4096)),
+    ("Input length (5000 tokens) exceeds the maximum allowed length (4090 tokens). Use a shorter input or enable --allow-auto-truncate.", (5000, 4090)),
+    ("request (6005 tokens) exceeds the available context size (2048 tokens), try increasing it", (6005, 2048)),
+    ("This model's maximum context length is 4096 tokens. However, your messages resulted in 4567 tokens. Please reduce the length of the messages.", (4567, 4096)),
+    ("This model's maximum context length is 2048 tokens. However, your prompt contains 900000 characters (more than 20480 characters, which is the upper bound for 2048 input tokens). Please reduce the length of the input prompt.", (2048,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "numbers"), TOO_LONG)
+def test_a_prompt_that_is_too_long_in_its_words(
+    faulty: Far, stub: Stub, text: str, numbers: tuple[int, ...]
+) -> None:
+    with (
+        stub.spoiling(says(400, text)),
+        faulty.here() as here,
+        pytest.raises(openai.BadRequestError) as refused,
+    ):
+        whole(here, faulty.name, HI)
+    assert refused.value.code == "context_length_exceeded"
+    assert all(f"{number} tokens" in refused.value.message for number in numbers[-1:])
+    assert all(f"{number}" in refused.value.message for number in numbers)
+    assert "900000 tokens" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens=99999 cannot be greater than max_model_len=2048. Please request fewer output tokens. (parameter=max_tokens, value=99999)",
+        "a stop text is too long",
+        "at most a maximum of 16 tokens can be in logit_bias",
+        "Requested sample logprobs of 40, which is greater than max allowed: 20",
+    ],
+)  # fmt: skip
+def test_another_field_that_is_too_large_is_no_long_prompt(
+    faulty: Far, stub: Stub, text: str
+) -> None:
+    """Programs shorten a conversation for the other error, again and again."""
+    with stub.spoiling(says(400, text)):
+        error = spoilt(faulty, whole)
+    assert error.code != "context_length_exceeded"
+    assert text[:40] in error.message
 
 
 @both_forms

@@ -14,7 +14,8 @@ from tests.app import fake_engine
 async def main() -> None:
     worker = EngineWorker(ModelSpec("fake", sys.argv[2]), getattr(fake_engine, sys.argv[1]))
     loaded = asyncio.create_task(worker.start())
-    await asyncio.sleep(0)
+    while worker.pid is None:
+        await asyncio.sleep(0.01)
     sys.stdout.write(f"{worker.pid}\n")
     sys.stdout.flush()
     await loaded

@@ -260,6 +260,7 @@ def test_what_a_load_left_is_measured_while_nobody_asks(monkeypatch, left):
 
     def client(pipe: Connection) -> None:
         left.began.wait()
+        time.sleep(0.0 if left.patient else 0.1)  # until it is known that nothing came meanwhile
         pipe.send(Submit(1, GenerationRequest((1,), 3)))  # interrupts a patient one
         time.sleep(0.3)
         pipe.send(Stop())

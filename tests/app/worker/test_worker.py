@@ -16,20 +16,37 @@ from pathlib import Path
 import pytest
 
 from app.errors import RequestFailed, WorkerCrashed
+from app.worker import engine_process
 from app.worker.child import Entry
 from app.worker.worker import EngineWorker, Generation
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
 from engine.request import Done, Event, FinishReason, GenerationRequest, ModelSpec, Tokens
 from tests.app import fake_engine
 from tests.app.asynchronous import asynchronous
+from tests.bundled import POCKET, ROOT
+from tests.processes import run_python
 
 SPEC = ModelSpec("fake", "/nowhere")
 FOREVER = GenerationRequest((1,), 10**6)
+REAL = ModelSpec("pocket", str(POCKET))
+LOADS = """
+import asyncio, sys
+from app.worker import child, engine_process, worker
+from engine.request import ModelSpec
+child.AHEAD = (*child.AHEAD, "broken")
+async def load():
+    loaded = worker.EngineWorker(ModelSpec("pocket", sys.argv[1]), engine_process.main)
+    print((await loaded.start()).name)
+    await loaded.close()
+asyncio.run(load())
+"""
 
 
 @asynccontextmanager
-async def running(entry: Entry = fake_engine.counting) -> AsyncIterator[EngineWorker]:
-    worker = EngineWorker(SPEC, entry)
+async def running(
+    entry: Entry = fake_engine.counting, spec: ModelSpec = SPEC
+) -> AsyncIterator[EngineWorker]:
+    worker = EngineWorker(spec, entry)
     try:
         yield worker
     finally:
@@ -284,8 +301,8 @@ class TestEnd:
     async def test_close_ends_a_process_that_is_still_loading(self):
         async with running(fake_engine.loading) as worker:
             start = asyncio.create_task(worker.start())
-            await asyncio.sleep(0)
-            pid = worker.pid
+            while (pid := worker.pid) is None:
+                await asyncio.sleep(0.01)
             await worker.close()
             assert not exists(pid)
             with pytest.raises(WorkerCrashed):
@@ -330,3 +347,46 @@ class TestEnd:
         ended, _, _ = select.select([engine], [], [], 10)
         os.close(engine)
         assert ended
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere libraries do not survive a fork")
+class TestRealEngines:
+    """They are forked off a process that has imported torch."""
+
+    @asynchronous
+    async def test_a_killed_one_is_named_and_the_next_has_the_same_parent(self):
+        async with running(engine_process.main, REAL) as worker:
+            await worker.start()
+            dead, parent = worker.pid, parent_of(worker.pid)
+            assert parent != os.getpid()
+            generation = worker.generate(GenerationRequest((1,), 200))
+            await anext(generation)
+            os.kill(dead, signal.SIGKILL)
+            with pytest.raises(WorkerCrashed, match="SIGKILL"):
+                await all_of(generation)
+            assert await all_of(worker.generate(GenerationRequest((1,), 3)))
+            assert (worker.pid != dead, parent_of(worker.pid)) == (True, parent)
+            os.kill(worker.pid, signal.SIGINT)  # the app handles it
+            assert await all_of(worker.generate(GenerationRequest((1,), 3)))
+            pid = worker.pid
+        assert not exists(pid)
+
+    @asynchronous
+    async def test_without_that_parent_there_is_another(self):
+        async with running(engine_process.main, REAL) as worker:
+            await worker.start()
+            os.kill(parent_of(worker.pid), signal.SIGKILL)
+            assert await all_of(worker.generate(GenerationRequest((1,), 3)))
+            os.kill(worker.pid, signal.SIGKILL)
+            await asyncio.sleep(0.5)  # until that is seen
+            assert await all_of(worker.generate(GenerationRequest((1,), 3)))
+
+    def test_where_that_parent_cannot_import_a_load_still_works(self, tmp_path):
+        (tmp_path / "broken.py").write_text("raise OSError('no such library')", "utf-8")
+        path = os.pathsep.join(map(str, (ROOT, tmp_path)))
+        done = run_python(LOADS, str(POCKET), PYTHONPATH=path)
+        assert (done.stdout, done.returncode) == ("pocket\n", 0), done.stderr

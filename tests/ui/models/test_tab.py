@@ -125,7 +125,7 @@ def test_one_button_gets_a_model_with_its_draft_and_it_answers(page, world):
     dialog = target.get_by_role("dialog")
     expect(dialog).to_contain_text("is in use: the bundled model is loaded in its place first")
     expect(dialog).to_contain_text("That frees 20.")
-    dialog.get_by_role("button", name="Delete smollm2-360m-instruct").click()
+    dialog.get_by_role("button", name="Delete: smollm2-360m-instruct").click()
     told = page.get_by_role("status").filter(has_text="Deleted smollm2-360m-instruct, 20.")
     expect(told).to_contain_text("are free again; the model that answers now is pocket.")
     expect(target).to_have_count(0)
@@ -280,7 +280,7 @@ def test_a_list_drawn_again_keeps_what_was_unfolded_and_the_keyboards_place(page
     focus = "[document.activeElement.tagName, document.activeElement.closest('li').dataset.row]"
     assert page.evaluate(focus) == ["BUTTON", kept]
     row(other, got).get_by_role("button", name="Delete", exact=True).click()
-    row(other, got).get_by_role("button", name=f"Delete {got}").click()
+    row(other, got).get_by_role("button", name=f"Delete: {got}").click()
     expect(page.locator(listed(got))).to_have_count(1)
 
 

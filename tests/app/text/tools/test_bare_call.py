@@ -114,3 +114,33 @@ def test_a_call_that_the_given_start_has_begun(places: list[int]) -> None:
     assert read("Done.", places, f"{whole}\n") == ("Done.", [])
     assert read(" How are you? ", places, "Hello! ") == (" How are you? ", [])
     assert read("you?", places, "How are <") == ("you?", [])
+
+
+LOOP = [f"{ROME}\n" * n + ROME[:end] for n in (1, 2, 40) for end in range(len(ROME))]
+OSLO = ROME.replace("Rome", "Oslo")
+
+
+@pytest.mark.parametrize("fence", ["", "```json\n", "```\n"])
+@pytest.mark.parametrize("text", LOOP)
+def test_of_an_answer_that_was_cut_off_whole_calls_count_once(text: str, fence: str) -> None:
+    assert read(fence + text, [], cut_off=True) == ("", FOUND)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ROME[:-3],
+        f"{ROME} is a cal",
+        f'{ROME} {{"name": "other", "arg',
+        f'{ROME} {{"city": "Ro',
+        f"{ROME} [1, 2",
+    ],
+)
+def test_what_was_cut_off_in_something_else_stays_text(text: str) -> None:
+    said, calls = read(text, [], cut_off=True)
+    assert (said, calls) == (text, [])
+
+
+def test_different_calls_that_were_cut_off_all_count() -> None:
+    _, calls = read(f"{ROME} {OSLO} {ROME} {OSLO[:20]}", [], cut_off=True)
+    assert [json.loads(arguments)["city"] for _, arguments in calls] == ["Rome", "Oslo"]
