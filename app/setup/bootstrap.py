@@ -119,9 +119,14 @@ class Environment:
 
     def fingerprint(self) -> str:
         """Changes with everything that asks for a new installation."""
-        inputs = f"{self.root}\n{self.extra}\n{sys.version_info[:2]}\n".encode()
+        inputs = f"{self.root}\n{self.extra}\n{sys.version_info[:2]}\n{_kind()}\n".encode()
         # not the included model: a person who declined it is not asked again
         return hashlib.sha256(inputs + (self.root / "pyproject.toml").read_bytes()).hexdigest()
+
+    @property
+    def compiled(self) -> Path:
+        """Holds the kind of llama.cpp that was compiled for it."""
+        return self.folder / "slipstream-llama-cpp"
 
     def ready(self) -> bool:
         """Whether everything was installed and nothing has changed since."""
@@ -171,7 +176,9 @@ def install(environment: Environment, run: Run) -> None:
     """Make ``environment`` ready, from whatever state it was left in."""
     began = time.monotonic()
     environment.log.unlink(missing_ok=True)
-    if not _can_be_updated(environment, run):
+    if _can_be_updated(environment, run):
+        _drop_older(environment, run)
+    else:
         _make(environment, run)
     environment.stamp.write_text(UNFINISHED)
     _say("Installing Slipstream and its libraries: a large download, some minutes.")
@@ -213,10 +220,19 @@ def _install_gguf(environment: Environment, run: Run) -> bool:
     ours = _compiling(install)
     ways = [ours, install] if able and ours != install else [ours]  # a compiler may fail at our way
     if any(run(way, environment.log) == 0 for way in ways):
+        environment.compiled.write_text(_kind())
         return True
     cause = _cause(environment.log) if able else "this machine has no C++ compiler"
     _say(GGUF_OFF.format(cause=cause, log=environment.log, python=environment.python))
     return False
+
+
+def _drop_older(environment: Environment, run: Run) -> None:
+    """Take out what an earlier version compiled otherwise: pip would leave it in place."""
+    there = environment.compiled
+    if not there.exists() or there.read_text() != _kind():
+        remove = [str(environment.python), "-m", "pip", "uninstall", "-y", "llama-cpp-python"]
+        run(remove, environment.log)
 
 
 def _fetch_model(environment: Environment, run: Run) -> None:
@@ -243,11 +259,17 @@ def _compiling(install: list[str]) -> list[str]:
     found = instruction_sets()
     if X86 not in found:
         return install
-    flags = BUILD_FLAGS if AMX in found else ""
-    kind = hashlib.sha256(
-        flags.encode() + ORDER.read_bytes() + OWN_KERNELS.read_bytes()
-    ).hexdigest()[:8]
-    return ["sh", "-c", COMPILE, flags, ORDER_ARGUMENT, kind, *install]
+    return ["sh", "-c", COMPILE, _flags(), ORDER_ARGUMENT, _kind(), *install]
+
+
+def _flags() -> str:
+    return BUILD_FLAGS if AMX in instruction_sets() else ""
+
+
+def _kind() -> str:
+    """Changes with how llama.cpp is compiled here."""
+    ours = ORDER.read_bytes() + OWN_KERNELS.read_bytes()
+    return hashlib.sha256(_flags().encode() + ours).hexdigest()[:8]
 
 
 def _must(environment: Environment, run: Run, command: Sequence[str]) -> None:

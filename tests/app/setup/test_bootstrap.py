@@ -50,6 +50,8 @@ class Machine:
         if "venv" in command:
             return "venv"
         what = command[-1].rpartition("/")[2]
+        if "uninstall" in command:
+            return f"remove {what}"
         return "check" if "--version" in command else f"install {what}"
 
     @staticmethod
@@ -116,6 +118,22 @@ def test_changed_requirements_are_installed_into_what_is_there_unless_it_is_brok
     machine.failures = {"check": "No module named pip"} if broken else {}
     machine.start()
     assert machine.steps == ["check", *(ALL if broken else ALL[1:])]
+    machine.start()
+    assert machine.steps == []
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_llama_cpp_is_compiled_again_when_that_is_done_otherwise(machine, monkeypatch, noted):
+    """pip would leave an installed one in place; older versions did not note how it was compiled."""
+    machine.start()
+    if not noted:
+        (machine.root / ".venv" / "slipstream-llama-cpp").unlink()
+        (machine.root / "pyproject.toml").write_text("[project]\nname = 'new'\n")
+    else:
+        monkeypatch.setattr("app.setup.bootstrap.instruction_sets", lambda: ("avx2", "amx"))
+        monkeypatch.setattr("app.setup.bootstrap.AMX", "amx")
+    machine.start()
+    assert machine.steps == ["check", "remove llama-cpp-python", *ALL[1:]]
     machine.start()
     assert machine.steps == []
 
