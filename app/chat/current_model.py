@@ -51,7 +51,8 @@ class CurrentModel:
 
     async def ready(self, name: str) -> AnsweringModel:
         """The same, after the load that may be running."""
-        if self.settings.engine_of(name) is not None:
+        if (engine := self.settings.engine_of(name)) is not None:
+            await self.engines.know(engine.name)
             return self.named(name)
         async with self.lock:
             return self.named(name)
@@ -79,7 +80,8 @@ class CurrentModel:
 
     async def switch(self, model: str, context: int | None = None, *, anyway: bool = False) -> None:
         """See ``Assistant.switch``."""
-        if self.settings.engine_of(model) is not None:
+        if (engine := self.settings.engine_of(model)) is not None:
+            await self.engines.know(engine.name)
             self.remote = self.engines.model(model)
             self._tell()
             return

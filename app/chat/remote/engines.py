@@ -87,6 +87,12 @@ class RemoteEngines:
                 await asyncio.gather(*map(self._ask, self._engines.values()))
                 self._asked = time.monotonic()
 
+    async def know(self, name: str) -> None:
+        """Ask the engine ``name`` for its list unless it has given one: what it takes is in there."""
+        if name not in self._lists:
+            async with self._asking:
+                await self._ask(self._engines[name])
+
     async def close(self) -> None:
         """Close all connections."""
         await asyncio.gather(*(one.close() for one in self._connections.values()))
