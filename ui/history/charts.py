@@ -70,7 +70,7 @@ def _picker(models: Sequence[str], model: str) -> str:
 
 def _total(total: Sums) -> str:
     if not total.emitted:
-        return "<p>Only plain decoding has run so far.</p>"
+        return "<p>Nothing was drafted on this machine so far.</p>"
     figures = (
         (times(total.pace), "as fast as plain"),
         (percent(total.acceptance), "of verified draft tokens accepted"),
