@@ -54,7 +54,7 @@ class ModelManager(Observable):
 
     def __post_init__(self) -> None:
         """Tell how far a load is, wherever it was begun."""
-        self.assistant.when_switching(self.change)
+        self.assistant.current.on_switch.append(self.change)
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Every download of this process, and what earlier ones left unfinished."""
@@ -73,7 +73,7 @@ class ModelManager(Observable):
     async def refresh(self) -> None:
         """Read which models are installed and which would fit this machine."""
         async with self._reading:  # one at a time, or an older result could replace a newer one
-            settings, plan = self.assistant.settings, self.assistant.plan
+            settings, plan = self.assistant.settings, self.assistant.current.plan
             self.shelf = await asyncio.to_thread(read_inventory, settings, plan)
             self.used = await asyncio.to_thread(self._in_use)
             local = self.assistant.current.local
@@ -93,7 +93,7 @@ class ModelManager(Observable):
     async def inspect_repository(self, repo: str) -> RepositoryView:
         """Ask the hub about one repository; raises HubError and its kinds."""
         downloads = await self._queue()
-        settings, plan = self.assistant.settings, self.assistant.plan
+        settings, plan = self.assistant.settings, self.assistant.current.plan
         return await asyncio.to_thread(inspect_repository, settings, downloads.hub, repo, plan)
 
     async def get(self, name: str, files: tuple[str, ...] = ()) -> None:

@@ -25,7 +25,6 @@ from app.observable import Observable
 from app.request import AnswerEvent, ChatRequest, Message, PartialAnswer, ReplyOptions
 from app.settings import Settings
 from app.text.named_templates import document
-from engine.hardware.plan import Plan
 from engine.request import GenerationRequest, ModelFacts, Prior
 
 log = logging.getLogger(__name__)
@@ -95,11 +94,6 @@ class Assistant:
         return cls(settings, loaded, history, loader)
 
     @property
-    def plan(self) -> Plan | None:
-        """Where the loaded model is placed, and why; None for models that fit anywhere."""
-        return self.current.local.plan if self.current.local else None
-
-    @property
     def facts(self) -> ModelFacts:
         """Facts about the model that answers."""
         return self.loaded.facts
@@ -148,10 +142,6 @@ class Assistant:
         The choice is kept for this model. Raises SettingsError, ModelUnusable.
         """
         await self.current.use_template(name)
-
-    def when_switching(self, call: Callable[[], object]) -> None:
-        """Call ``call`` whenever another model answers, or loading one goes on."""
-        self.current.on_switch.append(call)
 
     async def prepare(
         self, request: ChatRequest, continued: PartialAnswer | None = None

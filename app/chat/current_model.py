@@ -15,6 +15,7 @@ from app.models.catalog import CatalogEntry, load_catalog, resolve
 from app.settings import Settings
 from app.text.chat_text import ChatText
 from engine.errors import EngineError
+from engine.hardware.plan import Plan
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class CurrentModel:
     remote: RemoteModel | None = None  # chosen in place of the local one
     loading: str = ""  # the model that is being loaded
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one is loaded
+    # called whenever another model answers, or loading one goes on
     on_switch: list[Callable[[], object]] = field(default_factory=list)
 
     @property
@@ -37,6 +39,11 @@ class CurrentModel:
         chosen = self.remote or self.local
         assert chosen is not None
         return chosen
+
+    @property
+    def plan(self) -> Plan | None:
+        """Where the model in memory is placed, and why; None for models that fit anywhere."""
+        return self.local.plan if self.local else None
 
     @property
     def away(self) -> str:

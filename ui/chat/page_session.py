@@ -219,7 +219,7 @@ class PageSession(View[ChatCommand]):
         await asyncio.sleep(SUGGEST_SECONDS)
         try:
             found = await asyncio.to_thread(
-                suggestion, self.assistant.settings, self.assistant.plan
+                suggestion, self.assistant.settings, self.assistant.current.plan
             )
         except Exception:
             log.exception("no model could be suggested")  # the person did not ask for one
@@ -296,7 +296,7 @@ class Pages:
         self._assistant, self._actions = assistant, actions
         self._sessions: set[PageSession] = set()
         self._attached: dict[str, Sequence[Counted]] = {}  # by browser tab, the newest last
-        assistant.when_switching(self.changed)
+        assistant.current.on_switch.append(self.changed)
         assistant.prefetch.callbacks.append(self.redraw)
 
     def open(self, visitor: Visitor) -> PageSession:

@@ -46,7 +46,7 @@ class CompareTab(Tab):
     def __init__(self, assistant: Assistant) -> None:
         super().__init__(assistant)
         self._service = BenchmarkService(assistant)
-        assistant.when_switching(self._service.change)
+        assistant.current.on_switch.append(self._service.change)
 
     @override
     def region(self, name: str, place: str) -> Any:

@@ -82,7 +82,7 @@ class HardwarePage(View[HardwareCommand]):
             self._values["found"] = sheet(machine.section(self._machine, message))
 
     def _plans(self, profile: HardwareProfile, command: HardwareCommand) -> str:
-        profile, memory = without(profile, self._assistant.plan), command.memory
+        profile, memory = without(profile, self._assistant.current.plan), command.memory
         simulated, here = self._simulated, Memory()
         installed = zip(
             simulated.plans(profile, memory), simulated.plans(profile, here), strict=True

@@ -255,7 +255,7 @@ class TestSwitch:
     async def test_what_is_asked_meanwhile_is_answered_by_the_new_model(self, tmp_path):
         assistant = await Assistant.open(Settings(home=tmp_path), "pocket-draft")
         seen: list[str] = []
-        assistant.when_switching(lambda: seen.append(assistant.loading))
+        assistant.current.on_switch.append(lambda: seen.append(assistant.loading))
         try:
             switching = asyncio.create_task(assistant.switch("pocket"))
             await asyncio.sleep(0)
@@ -286,7 +286,7 @@ class TestSwitch:
             await assistant.close()
         assert report.error is None
         assert assistant.entry.name == "pocket-draft"
-        assert assistant.plan is plan
+        assert assistant.current.plan is plan
         assert assistant.loading == ""
 
 

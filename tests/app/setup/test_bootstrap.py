@@ -49,10 +49,8 @@ class Machine:
     def name(command: Sequence[str]) -> str:
         if "venv" in command:
             return "venv"
-        what = command[-1].rpartition("/")[2]
-        if "uninstall" in command:
-            return f"remove {what}"
-        return "check" if "--version" in command else f"install {what}"
+        does = "remove" if "uninstall" in command else "install"
+        return "check" if "--version" in command else f"{does} {command[-1].rpartition('/')[2]}"
 
     @staticmethod
     def take_effect(step: str, path: Path) -> None:
@@ -110,30 +108,20 @@ def test_the_tests_have_an_environment_of_their_own(machine, tmp_path, elsewhere
     assert (machine.root / ".venv-test").exists() != elsewhere
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_changed_requirements_are_installed_into_what_is_there_unless_it_is_broken(machine, broken):
-    """A system update swaps the Python below the environment, and its folder is no longer read."""
+@pytest.mark.parametrize("state", ["whole", "broken", "older", "unknown"])
+def test_what_changed_is_installed_into_what_is_not_broken(machine, monkeypatch, state):
+    """A system update swaps the Python below the environment; pip would leave an older llama.cpp in place."""
     machine.start()
-    (machine.root / "pyproject.toml").write_text("[project]\nname = 'new'\n")
-    machine.failures = {"check": "No module named pip"} if broken else {}
-    machine.start()
-    assert machine.steps == ["check", *(ALL if broken else ALL[1:])]
-    machine.start()
-    assert machine.steps == []
-
-
-@pytest.mark.parametrize("noted", [True, False])
-def test_llama_cpp_is_compiled_again_when_that_is_done_otherwise(machine, monkeypatch, noted):
-    """pip would leave an installed one in place; older versions did not note how it was compiled."""
-    machine.start()
-    if not noted:
-        (machine.root / ".venv" / "slipstream-llama-cpp").unlink()
-        (machine.root / "pyproject.toml").write_text("[project]\nname = 'new'\n")
+    if state == "older":
+        monkeypatch.setattr(bootstrap, "OWN_KERNELS", machine.root / "pyproject.toml")
     else:
-        monkeypatch.setattr("app.setup.bootstrap.instruction_sets", lambda: ("avx2", "amx"))
-        monkeypatch.setattr("app.setup.bootstrap.AMX", "amx")
+        (machine.root / "pyproject.toml").write_text("[project]\nname = 'new'\n")
+    if state == "unknown":  # older versions did not note how it was compiled
+        (machine.root / ".venv" / "slipstream-llama-cpp").unlink()
+    machine.failures |= {"check": "No module named pip"} if state == "broken" else {}
     machine.start()
-    assert machine.steps == ["check", "remove llama-cpp-python", *ALL[1:]]
+    first = {"broken": ALL[:1], "whole": []}.get(state, ["remove llama-cpp-python"])
+    assert machine.steps == ["check", *first, *ALL[1:]]
     machine.start()
     assert machine.steps == []
 
@@ -168,9 +156,6 @@ def test_help_installs_nothing(machine, capsys):
     assert machine.start("test", "--help") == 0
     assert machine.steps == machine.became == []
     assert "python3 -m app test" in capsys.readouterr().out
-
-
-# --- repair ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 4])
