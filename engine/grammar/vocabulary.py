@@ -14,9 +14,11 @@ from engine.grammar.grammar import CONTROL_BYTE, Grammar
 
 LONGEST = 64  # bytes; longer tokens, mostly runs of spaces, are never allowed
 BYTES = 256
+MOST_TOKENS = 1 << 20  # of a model
 # A thousand optional properties are two thousand items in a row; a mask takes 25 ms at most.
 LIMITS = LLParserLimits(max_items_in_row=20_000, step_max_items=500_000, verbose_errors=False)
 _PLACE = re.compile(r"^(?:at )?[0-9]+\([0-9]+\): (?:failed to compile JSON schema: )?")
+_NUMBERED = re.compile(r"<\[\^?([0-9]+)\]>")
 # The model spells a text as it likes, so that a mask is what the grammar allows and nothing less.
 _HEAD = '%llguidance {"no_forcing": true}\n'
 
@@ -120,9 +122,15 @@ class Vocabulary:
 def trouble_with(grammar: Grammar, marks: Sequence[str] = ()) -> str:
     """Why no answer can be held to the grammar, whatever the model; empty if one can.
 
-    ``marks`` are the control tokens that it names.
+    ``marks`` are the control tokens that it names; those that it numbers are taken for tokens of the model.
     """
-    start = Vocabulary([CONTROL_BYTE + mark.encode() for mark in marks]).byte_matcher(grammar)
+    words = [bytes([byte]) for byte in range(BYTES - 1)]
+    words += [CONTROL_BYTE + mark.encode() for mark in marks]
+    numbers = map(int, _NUMBERED.findall(grammar.source))
+    words += [b""] * (min(max(numbers, default=-1) + 1, MOST_TOKENS) - len(words))
+    start = LLMatcher(
+        _tokenizer(words, slices=[]), _HEAD + grammar.source, log_level=0, limits=LIMITS
+    )
     start.compute_bitmask()
     return first_line(start.get_error())
 

@@ -19,6 +19,7 @@ from app.text.formats.lexemes import (
 )
 from engine.errors import InvalidRequest
 from engine.grammar.grammar import Grammar
+from engine.grammar.vocabulary import MOST_TOKENS
 
 LARGEST, DEEPEST = 1 << 18, 64  # bytes of a grammar; nested groups
 MOST_REPEATS, MOST_COUNTED = 10_000, 100_000  # of one quantifier, and of nested ones
@@ -162,6 +163,8 @@ class _Reader:
                     "tokens are not supported by their names; write <[NUMBER]> or characters"
                 )
             self.at = token.end()
+            if int(token[2]) >= MOST_TOKENS:
+                self._fail(f"no model has a token {token[2]}")
             return Token(f"<[{'^' if token[1] else ''}{token[2]}]>")
         return Named(self._name()) if _NAME.match(self.text, self.at) else None
 

@@ -8,8 +8,10 @@ import httpx
 import openai
 import pydantic
 import pytest
+from tokenizers import Tokenizer
 
-from tests.app.server.serving import answer, choice, deltas, joined
+from tests.app.server.serving import answer, choice, deltas, joined, post
+from tests.bundled import POCKET
 
 ASKED = "Extract the name and the age as JSON: Anna Berg is 34 years old and likes cats."
 PERSON = {
@@ -83,6 +85,28 @@ def test_an_answer_fits_a_grammar_with_every_drafter(url: str) -> None:
         url, grammar=grammar, drafter="none", **drawn
     )
     assert content(url, grammar='root ::= "yes" | "no"') in ("yes", "no")
+
+
+@pytest.mark.parametrize("drafter", ["none", "auto", "specexec", "format"])
+def test_a_grammar_names_tokens_by_their_numbers(url: str, drafter: str) -> None:
+    tokenizer = Tokenizer.from_file(str(POCKET / "tokenizer.json"))
+    (word,) = tokenizer.encode(" the").ids
+    one = content(url, grammar=f'root ::= "a" <[{word}]> "b"', drafter=drafter)
+    assert one == "a theb"
+    others = content(url, grammar=f'root ::= <[{word}]>{{3}} ("!" | "?")', drafter=drafter)
+    assert others in (" the the the!", " the the the?")
+    any_but = content(url, grammar=f'root ::= !<[{word}]> !<[{word}]> "."', drafter=drafter)
+    assert " the" not in any_but
+    assert any_but.endswith(".")
+
+
+@pytest.mark.parametrize("number", [100_000, 1 << 20, 999_999_999])
+def test_a_grammar_that_names_a_token_which_the_model_lacks_is_refused(
+    url: str, number: int
+) -> None:
+    response = post(url, "chat/completions", **asked(grammar=f'root ::= "a" <[{number}]>'))
+    assert response.status_code == 400
+    assert str(number) in response.json()["error"]["message"]
 
 
 def test_any_object_will_do_where_no_schema_is_sent(url: str) -> None:
