@@ -13,6 +13,10 @@ MARGIN = GIB  # of each memory: this program, its libraries, the display, other 
 TIGHT_MARGIN = 256 * 2**20  # where nothing fits otherwise: this program and its libraries
 SCORED_ROWS = 256  # of all trees of one pass together
 TIGHT_ROWS = 32
+MOST_TAKEN = {
+    Tier.RAM: 0.85,
+    Tier.DEVICE: 0.9,
+}  # of the room: other programs need RAM more than a GPU
 USEFUL = 8192  # tokens of a conversation: below, the draft model goes before more of them go
 LONGEST = 32768  # tokens, unless more is wished: longer prompts take minutes to read
 STREAMED_LONGEST = 8192  # where a longer cache would take the place of layers
@@ -68,6 +72,18 @@ def room_of(profile: HardwareProfile, margin: int = MARGIN) -> Room:
         Tier.DEVICE: max(0, gpu.free - margin) if gpu else 0,
         Tier.RAM: max(0, profile.ram.available - margin),
     }
+
+
+def room_for(choice: Placement, room: Room, wishes: PlanConstraints) -> Room:
+    """What of ``room`` one placement may take.
+
+    Longer contexts and further conversations that nobody asked for leave other programs their part of RAM.
+    """
+    longer = choice.context > USEFUL and not wishes.context
+    further = choice.batch > 1 and not wishes.batch
+    if choice.stage != Stage.RAM or not (longer or further):
+        return room
+    return room | {Tier.RAM: int(MOST_TAKEN[Tier.RAM] * room[Tier.RAM])}
 
 
 def placements(

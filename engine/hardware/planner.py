@@ -18,6 +18,7 @@ from engine.hardware.candidates import (
     forced,
     lack,
     placements,
+    room_for,
     room_of,
     tight_placements,
 )
@@ -52,7 +53,7 @@ def plan(
     tight = tight_placements(profile, model, wishes)
     for choice in chain(placements(profile, model, wishes), tight):
         its_room = tight_room if choice.tight else room
-        found = fit(choice, its_room)
+        found = fit(choice, room_for(choice, its_room, wishes))
         if found is not None:
             return _plan(Case(found, model, wishes, its_room, dict(least_of)))
         least_of[choice.stage] = choice

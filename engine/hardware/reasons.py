@@ -217,7 +217,7 @@ def _context(case: Case) -> str:
     if choice.context == choice.form.context:
         return f"{each}; the model was made for no more."
     if choice.context < case.longest:
-        return f"{each}; a longer one would take the place of layers or of the draft model."
+        return f"{each}; a longer one would take the place of layers, of the draft model or of other programs."
     return f"{each}; ask for more if a conversation needs it."
 
 

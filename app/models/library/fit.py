@@ -10,7 +10,7 @@ from app.models.downloads.partial_file import shown_bytes
 from app.models.downloads.staging import RESERVE
 from app.placement.plans import FORMS, usable
 from engine.errors import EngineError
-from engine.hardware.candidates import SCORED_ROWS, USEFUL
+from engine.hardware.candidates import MOST_TAKEN, SCORED_ROWS, USEFUL
 from engine.hardware.checkpoint_sizes import Size, Stored
 from engine.hardware.footprint import CUDA, LLAMA_CPP, Footprint, llama_footprint, torch_footprint
 from engine.hardware.layers import drafting_weights, idle_weights, looked_up_weights
@@ -23,8 +23,6 @@ from engine.hardware.shape import ModelShape
 from engine.models.gguf.state_shape import StateShape
 
 WHOLE = frozenset({Stage.DEVICE, Stage.RAM})  # every weight in one memory
-# Of the memory that is free, by a model that is recommended: other programs need RAM more than a GPU.
-MOST_TAKEN = {Tier.RAM: 0.85, Tier.DEVICE: 0.9}
 READABLE = 8.0  # tokens per second before drafting: what people read, after some reasoning
 USUAL_RATE = 30e9  # bytes/s of RAM where nothing was measured: two channels of DDR4
 USUAL_GPU_RATE = 200e9

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engine.errors import ModelUnusable
 from engine.hardware.candidates import (
     MARGIN,
+    MOST_TAKEN,
     SCORED_ROWS,
     STREAMED,
     TIGHT_MARGIN,
@@ -160,6 +161,33 @@ def test_a_draft_model_never_costs_a_useful_context(
     if isinstance(found, Plan) and found.draft_model and found.stage not in STREAMED:
         longest = min(wishes.context or USEFUL, *(form.context for form in candidates(model).forms))
         assert found.context >= min(USEFUL - SCORED_ROWS, longest)
+
+
+@given(MODEL, MEMORY)
+def test_what_nobody_asked_for_leaves_other_programs_their_part_of_ram(
+    model: str, ram: int
+) -> None:
+    """The model that was recommended for 24 GB took 20.6 of 21.3 GiB, for contexts of 32,768 tokens."""
+    found = plan(imagined(0, ram), candidates(model))
+    if isinstance(found, Plan) and found.stage is Stage.RAM:
+        most = MOST_TAKEN[Tier.RAM] * dict(found.room)[Tier.RAM]
+        assert found.needed(Tier.RAM) <= most or (found.context <= USEFUL and found.batch == 1)
+
+
+@pytest.mark.parametrize("wishes", [PlanConstraints(context=32_768), PlanConstraints(batch=2)])
+def test_what_was_asked_for_may_take_all_that_is_free(wishes: PlanConstraints) -> None:
+    taken = []
+    for size in range(9 * GIB, 14 * GIB, GIB // 8):
+        machine = imagined(0, size)
+        usual, found = (
+            plan(machine, candidates("llama-3.1-8b-q4"), w) for w in (PlanConstraints(), wishes)
+        )
+        assert isinstance(usual, Plan)
+        assert isinstance(found, Plan)
+        assert wishes.context is None or found.context >= usual.context
+        assert wishes.batch is None or found.batch == wishes.batch
+        taken.append(found.needed(Tier.RAM) / dict(found.room)[Tier.RAM])
+    assert max(taken) > MOST_TAKEN[Tier.RAM]
 
 
 @given(MODEL, MEMORY, MEMORY, WISHES)
