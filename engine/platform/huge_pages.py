@@ -31,8 +31,8 @@ Move = Callable[[int, int], bool]
 MAPS, PAGES = Path("/proc/self/maps"), Path("/proc/self/pagemap")
 SYSTEM = Path("/sys/kernel/mm/transparent_hugepage")
 COLLAPSE = 25  # MADV_COLLAPSE of Linux 6.1; Python has no name for it
-ENTRY = 8  # bytes of a page's entry in PAGES; its flags:
-PRESENT, SWAPPED = np.uint64(1) << np.uint64(63), np.uint64(1) << np.uint64(62)
+ENTRY = 8  # bytes of a page's entry in PAGES; its flag:
+PRESENT = np.uint64(1) << np.uint64(63)
 STRIDE = 64 << 20  # bytes between two looks at the clock
 SECONDS = 20.0  # that moving may take: a system without free blocks makes room for each
 
@@ -59,17 +59,8 @@ def block_bytes() -> int:
 
 def switched_off() -> bool:
     """Whether this system has huge pages and is set to use none."""
-    return _is_set_to("never")
-
-
-def given_on_request() -> bool:
-    """Whether this system gives out huge pages only to programs that ask."""
-    return _is_set_to("madvise")
-
-
-def _is_set_to(choice: str) -> bool:
     setting = SYSTEM / "enabled"
-    return setting.exists() and f"[{choice}]" in setting.read_text("ascii")
+    return setting.exists() and "[never]" in setting.read_text("ascii")
 
 
 def enlarge(spans: Iterator[Span], move: Move, seconds: float) -> int:
@@ -129,16 +120,11 @@ def mapped_files(suffix: str) -> Iterator[Span]:
 
 def in_use(span: Span, size: int) -> Iterator[Span]:
     """Runs of blocks that are in memory as a whole."""
-    yield from full_blocks(span[0], _pages(span, size, PRESENT), size, mmap.PAGESIZE)
+    yield from full_blocks(span[0], _pages(span, size), size, mmap.PAGESIZE)
 
 
-def unused(span: Span, size: int) -> Iterator[Span]:
-    """Runs of blocks that hold nothing, in memory or swapped out."""
-    yield from full_blocks(span[0], ~_pages(span, size, PRESENT | SWAPPED), size, mmap.PAGESIZE)
-
-
-def _pages(span: Span, size: int, flags: np.uint64) -> np.ndarray:
-    """Which pages [n] of ``span`` have one of these; n is 0 without a block, or where it is not known."""
+def _pages(span: Span, size: int) -> np.ndarray:
+    """Which pages [n] of ``span`` are in memory; n is 0 without a block, or where it is not known."""
     start, end = span
     count = (end - start) // mmap.PAGESIZE if end - start >= size else 0
     try:
@@ -146,7 +132,7 @@ def _pages(span: Span, size: int, flags: np.uint64) -> np.ndarray:
             entries = os.pread(file.fileno(), count * ENTRY, start // mmap.PAGESIZE * ENTRY)
     except OSError:  # unreadable here
         entries = b""
-    found: np.ndarray = (np.frombuffer(entries, np.uint64) & flags) != 0
+    found: np.ndarray = (np.frombuffer(entries, np.uint64) & PRESENT) != 0
     return found
 
 

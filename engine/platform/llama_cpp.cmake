@@ -156,6 +156,44 @@ set(planes_after [=[
         for (int64_t t = K - slipstream_written + 1; t <= K; ++t) {
 ]=])
 
+# ggml-backend.cpp: a new cache is as long as the longest conversations that were planned, and zeros were
+# written into all of it. On Linux its pages are given back instead: they read as zeros, and take memory as
+# conversations grow. Locked memory stays, and is written.
+set(clear_before [=[
+static void ggml_backend_cpu_buffer_clear(ggml_backend_buffer_t buffer, uint8_t value) {
+    GGML_ASSERT(buffer);
+    memset(buffer->context, value, buffer->size);
+}
+]=])
+set(clear_after [=[
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+
+// Whether memory of malloc was zeroed by giving back its whole pages.
+static bool slipstream_given_back(char * data, size_t size) {
+    const size_t page = (size_t) sysconf(_SC_PAGESIZE);
+    const size_t head = (page - (uintptr_t) data % page) % page;
+    const size_t whole = size > head ? (size - head) / page * page : 0;
+    if (whole < ((size_t) 1 << 21) || madvise(data + head, whole, MADV_DONTNEED) != 0)
+        return false;
+    memset(data, 0, head);
+    memset(data + head + whole, 0, size - head - whole);
+    return true;
+}
+#endif
+
+static void ggml_backend_cpu_buffer_clear(ggml_backend_buffer_t buffer, uint8_t value) {
+    GGML_ASSERT(buffer);
+#if defined(__linux__)
+    const bool own = buffer->iface.free_buffer == ggml_backend_cpu_buffer_free_buffer;
+    if (own && value == 0 && slipstream_given_back((char *) buffer->context, buffer->size))
+        return;
+#endif
+    memset(buffer->context, value, buffer->size);
+}
+]=])
+
 # Reads ``file`` into ``text``, with all of these changes made; ``changed`` is false where one was not.
 function(slipstream_change file text changed)
   set(all TRUE)
@@ -180,6 +218,14 @@ if(EXISTS "${x86}/repack.cpp" AND EXISTS "${x86}/quants.c" AND EXISTS "${sgemm}"
     file(WRITE "${x86}/repack.cpp" "${repack}")
     file(WRITE "${x86}/quants.c" "${quants}")
     file(WRITE "${sgemm}" "${products}")
+  endif()
+endif()
+
+set(backend "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-backend.cpp")
+if(EXISTS "${backend}")
+  slipstream_change("${backend}" buffers given clear)
+  if(given)
+    file(WRITE "${backend}" "${buffers}")
   endif()
 endif()
 

@@ -69,8 +69,7 @@ class LlamaContext:
         self.outputs = min(MOST_OUTPUTS, self.batch)
         # where there is a GPU, buffers may be pinned: the system must not move them
         pageable = not api.llama_supports_gpu_offload()
-        given_back = zeros_given_back() if pageable else nullcontext(_unheard)
-        with given_back as heard, self.model.library.listening(heard):
+        with zeros_given_back() if pageable else nullcontext():
             self._context = self._new_context(spec, kinds)
         place = Path(spec.folder).resolve()  # the hub's cache has links to files without an ending
         unmap_read(place.suffix or place.name)
@@ -304,7 +303,3 @@ def _address_of(function: object) -> Callable[[object], int]:
 
 def _never() -> bool:
     return False
-
-
-def _unheard(*_: object) -> None:
-    """Listens to llama.cpp's log, and does nothing."""

@@ -2,14 +2,19 @@
 
 import mmap
 import re
-import time
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engine.models.gguf.library import compiled_parts, llama_library
 from engine.platform.huge_pages import MAPS
+from engine.platform.toolchain import rounds_alike
 from engine.platform.zero_pages import BLOCK, unmap_read, zeros_given_back
+from tests.bundled import ROOT
+from tests.engine.models.gguf.tiny import write
 
 pytestmark = pytest.mark.skipif(not MAPS.exists(), reason="the system does not list its memory")
 BLOCKS = 32
@@ -46,51 +51,6 @@ def test_it_still_applies_blocks_of_zeros_are_given_back_unchanged(kept):
     assert (taken == 5).all()
 
 
-LARGE, STEP = 128, 4  # blocks
-CLEARS = "llama_kv_cache:        CPU KV buffer size =   256.00 MiB\n"
-
-
-def cleared(heard, words):
-    """The most blocks that were in memory while a fresh cache was cleared, and the cache."""
-    size = (LARGE + 1) * BLOCK
-    fresh = np.frombuffer(mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
-    before, most = resident(), 0
-    heard(2, words)
-    for at in range(0, size, STEP * BLOCK):
-        fresh[at : at + STEP * BLOCK] = 0
-        time.sleep(0.004)
-        most = max(most, resident() - before)
-    return most, fresh
-
-
-def test_it_still_applies_a_cache_is_never_in_memory_as_a_whole_while_it_is_cleared():
-    with zeros_given_back() as heard:
-        most, fresh = cleared(heard, CLEARS)
-        heard(2, "llama_kv_cache: size =  256.00 MiB (  4096 cells)\n")
-        assert most < LARGE / 4
-        fresh[:] = 5  # nobody gives this back
-        time.sleep(0.02)
-        assert (fresh == 5).all()
-    assert (fresh == 5).all()
-
-
-@pytest.mark.parametrize("words", ["llama_context: CPU output buffer size = 1 MiB\n", "", "."])
-def test_only_a_cache_is_taken_for_one(words):
-    with zeros_given_back() as heard:
-        most, _ = cleared(heard, words)
-    assert most > LARGE - STEP
-
-
-def test_what_was_written_before_it_is_cleared_is_nobodys_to_give_back():
-    with zeros_given_back() as heard:
-        written = memory(range(BLOCKS))
-        most, _ = cleared(heard, CLEARS)
-        heard(2, "the next line")
-    assert most < LARGE / 4
-    assert written.any()
-    assert np.count_nonzero(written) == BLOCKS
-
-
 def test_what_was_there_before_stays_in_memory():
     taken = memory([])
     before = resident()
@@ -113,3 +73,30 @@ def test_read_pages_of_named_files_are_unmapped_and_come_back(tmp_path, suffix):
         assert gone > BLOCKS / 2 if suffix == ".weights" else gone < 2
         assert sum(held[:: mmap.PAGESIZE]) == total
         held.close()
+
+
+CLEARED = """
+import re, sys
+from pathlib import Path
+from engine.models.gguf.library import llama_library
+api = llama_library().api
+model = api.llama_model_load_from_file(sys.argv[1].encode(), api.llama_model_default_params())
+params = api.llama_context_default_params()
+params.n_ctx, params.n_batch, params.n_ubatch = 1 << 20, 32, 32
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+before = peak()
+assert api.llama_init_from_model(model, params)
+print(peak() - before)
+"""
+
+
+def test_set_up_compiles_a_llama_cpp_that_leaves_a_new_cache_as_the_system_gave_it(tmp_path):
+    """Zeros were written into all of it: half a second and more, and for a moment all that memory."""
+    llama_library()
+    if not any(map(rounds_alike, compiled_parts())):
+        pytest.skip("this llama.cpp was not compiled by set-up")
+    file = write(tmp_path / "tiny.gguf")
+    command = [sys.executable, "-c", CLEARED, str(file)]
+    grown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    assert int(grown) < 64 * 1024  # KiB, of 256 MiB of keys and values
