@@ -157,16 +157,17 @@ class _Reader:
                 self._fail("')' is missing")
             return inside
         if self._ahead() in ("<", "!"):
-            token = _TOKEN.match(self.text, self.at)
-            if token is None:
-                self._fail(
-                    "tokens are not supported by their names; write <[NUMBER]> or characters"
-                )
-            self.at = token.end()
-            if int(token[2]) >= MOST_TOKENS:
-                self._fail(f"no model has a token {token[2]}")
-            return Token(f"<[{'^' if token[1] else ''}{token[2]}]>")
+            return self._token()
         return Named(self._name()) if _NAME.match(self.text, self.at) else None
+
+    def _token(self) -> Rule:
+        token = _TOKEN.match(self.text, self.at)
+        if token is None:
+            self._fail("tokens are not supported by their names; write <[NUMBER]> or characters")
+        self.at = token.end()
+        if int(token[2]) >= MOST_TOKENS:
+            self._fail(f"no model has a token {token[2]}")
+        return Token(f"<[{'^' if token[1] else ''}{token[2]}]>")
 
     def _literal(self) -> Rule:
         found: list[Rule] = []
