@@ -7,12 +7,12 @@ from functools import partial
 from app.chat.attachments import compose, read_attachment, split, titled
 from app.chat.reply import RunningReply
 from app.errors import AppError, UnknownConversation
-from app.history import transfer
 from app.history.records import Conversation, Preset
 from app.request import SAMPLING, ReplyOptions
 from engine.errors import EngineError, InvalidRequest
 from engine.request import AUTO
 from ui.chat.command import ChatCommand
+from ui.chat.list_actions import LIST_ACTIONS
 from ui.chat.page_session import Actions, PageSession
 from ui.chat.view import WINDOW
 
@@ -164,61 +164,8 @@ async def show(session: PageSession, command: ChatCommand) -> None:
     session.expect()
 
 
-async def rename(session: PageSession, command: ChatCommand) -> None:
-    """Give a conversation another title."""
-    title = " ".join(command.text.split())
-    if not title:
-        raise InvalidRequest("a conversation needs a title; write one")
-    await asyncio.to_thread(session.history.rename, command.id, title)
-    await _changed(session)
-
-
-async def pin(session: PageSession, command: ChatCommand) -> None:
-    """Pin or unpin a conversation."""
-    pinned = command.command == "pin"
-    await asyncio.to_thread(session.history.pin, command.id, pinned=pinned)
-    await _changed(session)
-
-
-async def delete(session: PageSession, command: ChatCommand) -> None:
-    """Delete a conversation; its answer is stopped first."""
-    await asyncio.to_thread(session.history.conversation, command.id)  # it may be another key's
-    running = session.assistant.running(command.id)
-    if running is not None:
-        running.reply.cancel()
-        await running.reply.ended()
-    await asyncio.to_thread(session.history.delete, command.id)
-    if session.state.conversation and session.state.conversation.id == command.id:
-        session.leave()
-        session.expect()
-    await _changed(session)
-
-
-async def export(session: PageSession, command: ChatCommand) -> None:
-    """Send the page a conversation as a file."""
-    markdown = command.command == "export-markdown"
-    history = session.history
-    write = transfer.to_markdown if markdown else transfer.to_json
-    content = await asyncio.to_thread(write, history, command.id)
-    about = await asyncio.to_thread(history.conversation, command.id)
-    name = "".join(c if c.isalnum() else "-" for c in about.title).strip("-")[:60] or "conversation"
-    session.state.do_once({"file": content, "name": f"{name}.{'md' if markdown else 'json'}"})
-
-
-async def import_(session: PageSession, command: ChatCommand) -> None:
-    """Import a conversation from a file."""
-    _check_arrived(command)
-    history = session.history
-    made = await asyncio.to_thread(transfer.take_in, history, command.name, command.file)
-    session.leave()
-    await session.open(made.id)
-    await _changed(session)
-    session.expect()
-
-
 async def attach(session: PageSession, command: ChatCommand) -> None:
     """Attach a text file to the next message."""
-    _check_arrived(command)
     file = read_attachment(command.name, command.file)
     tokens = await asyncio.to_thread(session.assistant.loaded.text.count, file.text)
     session.attach((*session.state.attachments, (file, tokens)))
@@ -257,7 +204,7 @@ async def save_preset(session: PageSession, command: ChatCommand) -> None:
     kept = session.state.settings.model_dump(include=set(SAMPLING))
     preset = Preset(name, command.text, kept)
     await asyncio.to_thread(session.history.presets.put, preset)
-    await _changed(session)
+    await session.list_changed()
 
 
 async def use_preset(session: PageSession, command: ChatCommand) -> None:
@@ -276,7 +223,7 @@ async def delete_preset(session: PageSession, command: ChatCommand) -> None:
     if not command.name:
         raise InvalidRequest("choose the preset to delete first")
     await asyncio.to_thread(session.history.presets.delete, command.name)
-    await _changed(session)
+    await session.list_changed()
 
 
 async def switch(session: PageSession, command: ChatCommand) -> None:
@@ -326,7 +273,7 @@ async def _started(session: PageSession, reply: RunningReply) -> None:
     await session.open(conversation)
     if session.assistant.running(conversation) is None:  # it has ended already, or failed at once
         session.watch(reply)
-    await _changed(session)
+    await session.list_changed()
 
 
 async def _begin(session: PageSession, content: str) -> Conversation:
@@ -341,14 +288,6 @@ async def _take_back(session: PageSession, before: Conversation | None, text: st
     session.state.do_once({"box": text})
     if created is not None and before is None:
         await asyncio.to_thread(session.history.delete, created.id)
-
-
-async def _changed(session: PageSession) -> None:
-    await session.list_conversations()
-    if session.state.conversation is not None:
-        read = session.history.conversation
-        session.state.conversation = await asyncio.to_thread(read, session.state.conversation.id)
-    session.pages.changed(session)
 
 
 def _current(session: PageSession) -> Conversation:
@@ -366,12 +305,6 @@ def _check_free(session: PageSession) -> None:
         raise InvalidRequest("an answer is running; stop it or wait for its end")
 
 
-def _check_arrived(command: ChatCommand) -> None:
-    """Raise InvalidRequest if the page sent a reason in ``text`` instead of the file."""
-    if command.text:
-        raise InvalidRequest(f"{command.name} {command.text}")
-
-
 def _options(session: PageSession) -> ReplyOptions:
     """The settings as options; a speed mode that this model lacks becomes auto for this answer."""
     settings, facts = session.state.settings, session.assistant.facts
@@ -384,6 +317,7 @@ def _options(session: PageSession) -> ReplyOptions:
 
 
 ACTIONS: Actions = {
+    **LIST_ACTIONS,
     "hello": hello,
     "refresh": refresh,
     "ended": ended,
@@ -400,13 +334,6 @@ ACTIONS: Actions = {
     "continue": continue_,
     "stop": stop,
     "show": show,
-    "rename": rename,
-    "pin": pin,
-    "unpin": pin,
-    "delete": delete,
-    "export-json": export,
-    "export-markdown": export,
-    "import": import_,
     "attach": attach,
     "detach": detach,
     "instruct": instruct,

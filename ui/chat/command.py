@@ -73,7 +73,9 @@ class ChatCommand(Command):
 
     @property
     def file(self) -> bytes:
-        """The file in ``data``; raises InvalidRequest."""
+        """The file in ``data``; raises InvalidRequest, also where the page sent a reason in ``text`` instead."""
+        if self.text:
+            raise InvalidRequest(f"{self.name} {self.text}")
         try:
             return base64.b64decode(self.data, validate=True)
         except binascii.Error as error:

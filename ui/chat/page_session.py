@@ -120,6 +120,14 @@ class PageSession(View[ChatCommand]):
         self.state.conversations = await asyncio.to_thread(read, LISTED, self.state.words)
         self.state.presets = await asyncio.to_thread(self.history.presets.all)
 
+    async def list_changed(self) -> None:
+        """Read the list and the open conversation again, and let other pages read all of it."""
+        await self.list_conversations()
+        if self.state.conversation is not None:
+            read = self.history.conversation
+            self.state.conversation = await asyncio.to_thread(read, self.state.conversation.id)
+        self.pages.changed(self)
+
     def come_back(self, tab: str) -> None:
         """Attach what was attached in this browser tab before a reload."""
         if tab != self._tab:
