@@ -38,6 +38,7 @@ from app.settings import (
     Settings,
     load_settings,
     prepare_home,
+    user_folder,
 )
 from app.terminal import notify
 from engine.errors import EngineError, InvalidRequest, ModelUnusable, TooLarge
@@ -159,9 +160,11 @@ def _run(command: Command) -> int:
     settings = command.options.settings
     prepare_home(settings)
     if settings.home_is_temporary:
+        usual = user_folder()
+        why = f"{usual} cannot be written" if usual else "this user has no home folder"
         notify(
-            f"slipstream: this user has no home folder that can be written; {settings.home} is used, "
-            f"which may be emptied at any time: set {HOME_VARIABLE} to keep conversations"
+            f"slipstream: {why}; {settings.home} is used instead, which may be emptied at any time: "
+            f"set {HOME_VARIABLE} to keep conversations"
         )
     tame_libraries(settings)
     with logging_to_file(settings):
