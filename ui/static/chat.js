@@ -278,6 +278,11 @@
     height = wrap?.scrollHeight;
   };
 
+  // What is unfolded at the end of the conversation would be below the edge.
+  document.addEventListener("toggle", ({ target }) => {
+    if (target.open && target.closest("#rows")) target.scrollIntoView({ block: "nearest" });
+  }, true); // it does not bubble
+
   // Lists and tables begin on the side of their language.
   const direct = () => {
     for (const block of document.querySelectorAll("#rows .md > :not([dir], .code_wrap)")) block.dir = "auto";
