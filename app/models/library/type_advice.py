@@ -14,8 +14,8 @@ from engine.models.gguf.file_types import RowTable, type_in_header, type_in_name
 from engine.models.gguf.header import read_header
 
 UNMEASURED = (
-    "Which type of a GGUF file is fastest here is not measured; slipstream doctor --types does it "
-    "in a minute."
+    "GGUF files come in several types; which is fastest on this machine is not measured. In a terminal, "
+    "slipstream doctor --types does that in a minute."
 )
 
 
