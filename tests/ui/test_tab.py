@@ -11,7 +11,7 @@ from tests.app import fake_engine
 from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
 from ui import page
-from ui.help_panel import FOLDER, PANEL, SHORTCUTS, read_topics, topics
+from ui.help_panel import FIRST, FOLDER, PANEL, SHORTCUTS, read_topics, topics
 from ui.tab import Command, Tab, Values, View, Visitor
 from ui.widgets import sentence
 
@@ -151,6 +151,9 @@ def test_every_topic_is_in_the_panel_and_links_only_to_topics():
     assert links <= {one.key for one in found}
     assert all(one.title and one.summary for one in found)
     assert topics().count("<details") == len(found)
+    assert tuple(one.key for one in found[: len(FIRST)]) == FIRST
+    rest = [one.title for one in found[len(FIRST) :]]
+    assert rest == sorted(rest)
 
 
 def test_every_shortcut_is_in_the_panel():
