@@ -19,7 +19,7 @@ from app.chat.assistant import Assistant
 from app.chat.attachments import Attachment, compose, read_attachment, titled
 from app.chat.reply import RunningReply
 from app.commands.answering import add_answering, answering, opened
-from app.commands.arguments import set_command
+from app.commands.arguments import set_command, words
 from app.errors import AppError
 from app.history.records import Conversation
 from app.history.transfer import to_markdown
@@ -48,7 +48,7 @@ class ChatOptions:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_answering(parser)
-    parser.add_argument("--system", metavar="TEXT", default="", help="system prompt")
+    parser.add_argument("--system", metavar="TEXT", type=words, default="", help="system prompt")
     set_command(parser, _options, run)
 
 
