@@ -53,7 +53,7 @@ def test_a_whole_machine_lacks_nothing():
             "torch 2.13+cpu does not use the NVIDIA H100",
             "whl/cu",
         ),
-        (MACHINE, replace(WHOLE, llama_cpp=False), "GGUF files cannot", "install it: pip"),
+        (MACHINE, replace(WHOLE, llama_cpp=False), "GGUF files cannot", "-m pip"),
         (
             MACHINE,
             replace(WHOLE, llama_cpp=False, compiler=False),
