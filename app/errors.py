@@ -38,15 +38,15 @@ class RemoteFailed(AppError):
 
 
 class UnknownModel(AppError):
-    """Neither a name of the catalogue nor a folder with a model."""
+    """Neither a name that is known nor what else works in that place, which ``also`` says."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str, known: Iterable[str], also: str = "") -> None:
         names = [*known]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         listed = f"; known models: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"
+        hint = f" ({also} works too)" if also else ""
         super().__init__(
-            f"there is no model named {name!r}{did_you_mean(name, names) or listed} "
-            "(the path of a folder with config.json and *.safetensors works too)"
+            f"there is no model named {name!r}{did_you_mean(name, names) or listed}{hint}"
         )
 
 

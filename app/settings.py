@@ -215,9 +215,14 @@ def _hub_address(given: str) -> str:
     return address if "://" in address else f"https://{address}"
 
 
+def user_folder() -> Path | None:
+    """The user's folder for data, which may not be there; None where no home folder is known."""
+    return _of_user(platformdirs.user_data_path)
+
+
 def _usual_home() -> Path:
     """The user's folder for data; where there is none that can be written, one below the temporary."""
-    usual = _of_user(platformdirs.user_data_path)
+    usual = user_folder()
     if usual is not None:
         there = next(place for place in (usual, *usual.parents) if os.path.lexists(place))
         if os.access(there, os.W_OK | os.X_OK):

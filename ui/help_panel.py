@@ -14,6 +14,13 @@ from ui.widgets import icon
 
 FOLDER = Path(__file__).resolve().parent / "help"
 
+FIRST = (
+    "models",
+    "troubleshooting",
+    "privacy-and-security",
+    "measuring",
+    "how-it-works",
+)  # asked most
 SHORTCUTS = (  # keys, what they do, and the script's name of that
     ("enter", "Send the message", ""),
     ("shift+enter", "New line", ""),
@@ -46,11 +53,14 @@ class Topic:
 
 
 def read_topics(folder: Path = FOLDER) -> list[Topic]:
-    """Every topic, by title; links between them become links of the panel."""
+    """Every topic, what people ask first at the top; links between them become links of the panel."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    return sorted(
-        (_topic(file, markdown) for file in folder.glob("*.md")), key=lambda one: one.title
-    )
+    return sorted((_topic(file, markdown) for file in folder.glob("*.md")), key=_place)
+
+
+def _place(topic: Topic) -> tuple[int, str]:
+    """In the panel: the rest is by title."""
+    return FIRST.index(topic.key) if topic.key in FIRST else len(FIRST), topic.title
 
 
 def topics() -> str:

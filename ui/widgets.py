@@ -1,5 +1,6 @@
 """HTML parts that the tabs share: buttons that send commands, notices, bars, dialogs."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -7,6 +8,7 @@ from typing import TypeVar
 
 GIB = 2**30
 T = TypeVar("T", str, int)
+_NAME = re.compile(r"[./_\d]|-.+-")
 
 # Line icons, 16 units wide, in the colour of the text around them.
 _SHAPES = {
@@ -50,11 +52,11 @@ def note(said: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Add a capital and a full stop; a first word with a dot, as a file name, keeps its case."""
+    """Add a capital and a full stop; a first word that looks like a name of a file or model keeps its case."""
     text = text.strip()
     if not text:
         return ""
-    if "." not in text.split(maxsplit=1)[0].rstrip(".,:;"):
+    if not _NAME.search(text.split(maxsplit=1)[0].rstrip(".,:;")):
         text = text[0].upper() + text[1:]
     return text if text[-1] in ".!?" else f"{text}."
 

@@ -168,6 +168,13 @@ def add_answer_tokens(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def words(text: str) -> str:
+    """An argument type: what a person says, unlike a path, which may be bytes of any encoding."""
+    if not text.isascii() and text.encode(errors="ignore").decode() != text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no text in the encoding of this terminal")
+    return text
+
+
 def number(least: float, most: float) -> Callable[[str], float]:
     """An argument type: a finite number in a range."""
 

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import importlib
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from app.chat.assistant import Assistant
 from app.chat.attachments import Attachment, compose, read_attachment, titled
 from app.chat.reply import RunningReply
 from app.commands.answering import add_answering, answering, opened
-from app.commands.arguments import set_command
+from app.commands.arguments import set_command, words
 from app.errors import AppError
 from app.history.records import Conversation
 from app.history.transfer import to_markdown
@@ -26,7 +27,7 @@ from app.request import Completion, ReplyOptions
 from app.settings import Settings, expanded
 from app.terminal import harmless, notify, show_progress, waiting, write, write_lines
 from app.text.repetition import never_ends, repeats
-from engine.errors import EngineError, InvalidRequest
+from engine.errors import EngineError, InvalidRequest, ModelUnusable, TooLarge
 
 LISTED = 20  # conversations
 MOST_LINES = 1000  # of what was typed
@@ -47,7 +48,7 @@ class ChatOptions:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_answering(parser)
-    parser.add_argument("--system", metavar="TEXT", default="", help="system prompt")
+    parser.add_argument("--system", metavar="TEXT", type=words, default="", help="system prompt")
     set_command(parser, _options, run)
 
 
@@ -245,7 +246,11 @@ class Talk:
         if rest:
             loader = self._assistant.loader
             switching = self._assistant.switch(rest)
-            await waiting(f"loading {rest}", switching, lambda: loader.share)
+            try:
+                await waiting(f"loading {rest}", switching, lambda: loader.share)
+            except TooLarge as error:
+                anyway = f"slipstream chat --model {shlex.quote(rest)} --load-anyway"
+                raise ModelUnusable(f"{error}; {anyway} loads it all the same") from error
         problems = await self._assistant.current.ask_engines()
         here = [one.name for one in self._assistant.models() if one.visible and one.usable]
         loaded = self._assistant.entry.name

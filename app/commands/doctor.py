@@ -84,7 +84,7 @@ def lines(
             f"bfloat16; is fed {_rate(gpu.upload_rate)}"
         )
     if not profile.gpus:
-        yield "GPU          none that CUDA knows"
+        yield "GPU          none of NVIDIA that can be used"
     yield from _types(table)
     yield ""
     if not found:

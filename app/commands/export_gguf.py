@@ -20,6 +20,7 @@ from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.export import Source, open_source, write_gguf, write_vocabulary
 from engine.models.gguf.file_types import FILE_TYPES, FULL_TYPES
 from engine.models.gguf.vocabulary import GgufVocabulary
+from engine.platform.toolchain import GGUF_SUPPORT
 
 SPARE = 64 << 20  # bytes of the disk left free
 QUIET_SECONDS = 600.0  # longest that one tensor takes
@@ -60,8 +61,7 @@ def run(options: ExportGgufOptions) -> int:
     """Write the file; progress on standard error, one line of result on standard output."""
     if find_spec("gguf") is None or find_spec("llama_cpp") is None:
         raise ModelUnusable(
-            "export-gguf needs the packages gguf and llama-cpp-python; "
-            "run: python -m pip install 'slipstream[gguf]'"
+            f"export-gguf needs the packages gguf and llama-cpp-python; run: {GGUF_SUPPORT}"
         )
     _check_out(options.out)
     spec = resolve(options.settings, options.model)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from app.commands.arguments import set_command
+from app.commands.arguments import set_command, words
 from app.history.evidence import LIFE_DAYS, WINDOW
 from app.history.measurements import Measurements
 from app.history.records import Forgotten, Origin, Remembered
@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--reset", action="store_true", help="forget the measurements")
     parser.add_argument(
-        "--model", dest="only", metavar="MODEL", help="of this model (default: all)"
+        "--model", dest="only", metavar="MODEL", type=words, help="of this model (default: all)"
     )
     set_command(parser, lambda given, s: HistoryOptions(s, given.reset, given.only), run)
 

@@ -38,9 +38,10 @@ from app.settings import (
     Settings,
     load_settings,
     prepare_home,
+    user_folder,
 )
 from app.terminal import notify
-from engine.errors import EngineError, InvalidRequest, ModelUnusable
+from engine.errors import EngineError, InvalidRequest, ModelUnusable, TooLarge
 
 __all__ = ["ServeOptions", "main"]
 
@@ -69,6 +70,7 @@ class Command:
 
     options: Options
     run: Callable[[Any], int]
+    anyway: str  # what loads a model that seems too large
 
 
 def main(argv: Sequence[str] | None, serve: Callable[[ServeOptions], int]) -> int:
@@ -101,7 +103,7 @@ def parse(
     """
     given = _parser(settings, serve).parse_args(argv)
     chosen = replace(settings, log_level=given.log_level)
-    return Command(given.parse(given, chosen), given.run)
+    return Command(given.parse(given, chosen), given.run, given.anyway)
 
 
 class _Version(argparse.Action):
@@ -124,6 +126,7 @@ def _parser(settings: Settings, run: Callable[[ServeOptions], int]) -> CommandPa
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     _add_log_level(parser, settings.log_level)
     serve.add(parser, settings, run)
+    _say_how_anyway(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, (module, help_text) in COMMANDS.items():
         commands.add_parser(name, help=help_text).declare = partial(_declare, module)
@@ -134,6 +137,13 @@ def _declare(module: str, parser: CommandParser) -> None:
     """Import a command's module and let it declare its arguments."""
     import_module(module).add(parser)
     _add_log_level(parser, argparse.SUPPRESS)
+    _say_how_anyway(parser)
+
+
+def _say_how_anyway(parser: CommandParser) -> None:
+    """A command that loads a model to measure it has no flag for that."""
+    flag = parser.get_default("load_anyway") is not None
+    parser.set_defaults(anyway="--load-anyway" if flag else "SLIPSTREAM_LOAD_ANYWAY=1")
 
 
 def _add_log_level(parser: CommandParser, default: str) -> None:
@@ -150,15 +160,19 @@ def _run(command: Command) -> int:
     settings = command.options.settings
     prepare_home(settings)
     if settings.home_is_temporary:
+        usual = user_folder()
+        why = f"{usual} cannot be written" if usual else "this user has no home folder"
         notify(
-            f"slipstream: this user has no home folder that can be written; {settings.home} is used, "
-            f"which may be emptied at any time: set {HOME_VARIABLE} to keep conversations"
+            f"slipstream: {why}; {settings.home} is used instead, which may be emptied at any time: "
+            f"set {HOME_VARIABLE} to keep conversations"
         )
     tame_libraries(settings)
     with logging_to_file(settings):
         try:
             code = command.run(command.options)
             sys.stdout.flush()  # here, where a full disk can still be reported
+        except TooLarge as error:
+            raise ModelUnusable(f"{error}; {command.anyway} loads it all the same") from error
         except BrokenPipeError:
             raise
         except OSError:  # people read which file it was, the log has the traceback

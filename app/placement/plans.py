@@ -61,14 +61,8 @@ def place(settings: Settings, spec: ModelSpec, wishes: PlanConstraints | None = 
     machine = usable(known_profile(settings), spec.backend)
     found = plan(machine, candidates(spec, wishes), wishes)
     if isinstance(found, Refusal):
-        raise _too_large(found)
+        raise TooLarge(found.sentence)
     return Placed(planned(spec, found), found)
-
-
-def _too_large(found: Refusal) -> TooLarge:
-    return TooLarge(
-        f"{found.sentence}; or load it anyway (on the Models tab, or with --load-anyway)"
-    )
 
 
 def context_costs(spec: ModelSpec) -> tuple[tuple[int, int], ...]:
@@ -87,7 +81,7 @@ def _loaded_whole(settings: Settings, spec: ModelSpec, wishes: PlanConstraints) 
     machine = usable(known_profile(settings), TORCH)
     found = place_hf(machine, spec.name, elements, wished, anyway=wishes.anyway)
     if isinstance(found, Refusal):
-        raise _too_large(found)
+        raise TooLarge(found.sentence)
     return replace(spec, device=found.device, dtype=found.dtype)
 
 

@@ -18,6 +18,7 @@ from engine.hardware.reasons import gib
 from engine.models.gguf.file_types import USUAL, WIDTHS, RowTable
 from engine.platform.cores import usable_threads
 from engine.platform.instructions import instruction_sets
+from engine.platform.toolchain import GGUF_SUPPORT
 
 _REMEMBERED = "file-types.json"
 _NEEDED = 3 << 30  # bytes of the disk, and of memory, while all types are there
@@ -75,7 +76,7 @@ def _check_room(settings: Settings) -> None:
     if find_spec("gguf") is None or find_spec("llama_cpp") is None:
         raise ModelUnusable(
             "measuring the types of GGUF files needs the packages gguf and llama-cpp-python; "
-            "run: python -m pip install 'slipstream[gguf]'"
+            f"run: {GGUF_SUPPORT}"
         )
     free = {
         "memory": ram().available,

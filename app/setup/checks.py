@@ -16,7 +16,7 @@ from engine.hardware.profile import GIB, HardwareProfile
 from engine.hardware.reasons import gib
 from engine.models.gguf.library import Library, llama_library
 from engine.platform.huge_pages import SYSTEM, switched_off
-from engine.platform.toolchain import REBUILD, REORDER, compiler_found
+from engine.platform.toolchain import GGUF_SUPPORT, PIP, REBUILD, REORDER, compiler_found
 
 LEAST_DISK = 5 * GIB  # a small model of 4 bits with its draft model
 LEAST_RAM = 2 * GIB
@@ -89,7 +89,7 @@ def findings(profile: HardwareProfile, software: Software) -> Iterator[Finding]:
     if profile.gpus and not software.torch_cuda:
         yield Finding(
             f"torch {software.torch} does not use the {profile.gpus[0].name}",
-            "install the build for CUDA: pip install --force-reinstall torch "
+            f"install the build for CUDA: {PIP} --force-reinstall torch "
             "--index-url https://download.pytorch.org/whl/cu128",
         )
     yield from _of_llama_cpp(software)
@@ -106,7 +106,7 @@ def _of_llama_cpp(software: Software) -> Iterator[Finding]:
         compiler = "" if software.compiler else "a C++ compiler first (apt install g++), then "
         yield Finding(
             "llama-cpp-python is not installed: GGUF files cannot be run",
-            f"install {compiler}it: pip install 'slipstream[gguf]'",
+            f"install {compiler}it: {GGUF_SUPPORT}",
         )
     if software.amx_left_out_by:
         yield Finding(

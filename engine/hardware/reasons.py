@@ -145,7 +145,7 @@ def _too_small(case: Case) -> str:
 
 def _used(case: Case, tier: Tier) -> str:
     used = sum(need.bytes for need in case.found.needs if need.tier == tier)
-    return f"{gib(used)} of {gib(case.room[tier])} free with caches, buffers and drafts"
+    return f"with caches, buffers and drafts, they take {gib(used)} of the {gib(case.room[tier])} that are free"
 
 
 def _drafter(case: Case, drafter: str) -> str:

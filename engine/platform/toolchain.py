@@ -39,6 +39,7 @@ Needs nothing but the standard library: set-up imports it before anything is ins
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -49,10 +50,9 @@ BUILD_FLAGS = f"{MARK.decode()} -fno-dse -frecord-gcc-switches"
 ORDER = Path(__file__).with_name("llama_cpp.cmake")
 OWN_KERNELS = ORDER.with_name("llama_cpp_rows.h")  # which it puts into llama.cpp
 ORDER_ARGUMENT = shlex.quote(f"-DCMAKE_PROJECT_ggml_INCLUDE={ORDER}")  # as CMAKE_ARGS takes it
-REORDER = (
-    f'CMAKE_ARGS="{ORDER_ARGUMENT}" python -m pip install --no-cache-dir --force-reinstall --no-deps '
-    "llama-cpp-python"
-)
+PIP = f"{shlex.quote(sys.executable)} -m pip install"  # into this environment, which nobody entered
+GGUF_SUPPORT = f"{PIP} 'slipstream[gguf]'"  # elsewhere, that name is another project's
+REORDER = f'CMAKE_ARGS="{ORDER_ARGUMENT}" {PIP} --no-cache-dir --force-reinstall --no-deps llama-cpp-python'
 REBUILD = f'CXXFLAGS="{BUILD_FLAGS}" {REORDER}'  # on a processor with AMX
 AMX = "amx_int8"  # as Linux lists it
 _MENDED = {11: 5, 12: 4, 13: 3}  # release -> the first update without the bug

@@ -3,6 +3,7 @@
 import asyncio
 
 import gradio as gr
+import pytest
 from typing_extensions import override
 
 from app.errors import UNEXPECTED, AppError
@@ -10,8 +11,9 @@ from tests.app import fake_engine
 from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
 from ui import page
-from ui.help_panel import FOLDER, PANEL, SHORTCUTS, read_topics, topics
+from ui.help_panel import FIRST, FOLDER, PANEL, SHORTCUTS, read_topics, topics
 from ui.tab import Command, Tab, Values, View, Visitor
+from ui.widgets import sentence
 
 
 class CountingPage(View[Command]):
@@ -149,8 +151,29 @@ def test_every_topic_is_in_the_panel_and_links_only_to_topics():
     assert links <= {one.key for one in found}
     assert all(one.title and one.summary for one in found)
     assert topics().count("<details") == len(found)
+    assert tuple(one.key for one in found[: len(FIRST)]) == FIRST
+    rest = [one.title for one in found[len(FIRST) :]]
+    assert rest == sorted(rest)
 
 
 def test_every_shortcut_is_in_the_panel():
     assert PANEL.count("<kbd>") >= len(SHORTCUTS)
     assert PANEL.count("data-keys=") == len(SHORTCUTS)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("the port is taken", "The port is taken."),
+        ("gpt-oss-20b needs 13.1 GiB", "gpt-oss-20b needs 13.1 GiB."),
+        ("llama-cpp-python is not installed", "llama-cpp-python is not installed."),
+        ("smollm2_q4: it is gone", "smollm2_q4: it is gone."),
+        ("config.json is damaged", "config.json is damaged."),
+        ("org/model is gated", "org/model is gated."),
+        ("well-known words", "Well-known words."),
+        ("really?", "Really?"),
+        (" ", ""),
+    ],
+)
+def test_a_sentence_begins_with_a_capital_unless_a_name_begins_it(said, shown):
+    assert sentence(said) == shown

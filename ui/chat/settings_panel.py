@@ -48,7 +48,7 @@ def presets(kept: Sequence[Preset]) -> str:
     return f"""
 <label class="field"><b>Preset</b><select id="preset" data-do="preset-use">
 <option value="">None{names}</select></label>
-<div class="row"><input id="preset-name" aria-label="Name of a preset" placeholder="Name">
+<div class="row"><input id="preset-name" aria-label="Name of a preset" placeholder="Save these settings as">
 <button type="button" class="quiet" data-do="preset-save">Save</button>{delete if kept else ""}</div>"""
 
 

@@ -47,8 +47,8 @@ _TIPS = "Give me three tips for sleeping better."
 _FUNCTION = "Write a Python function that reverses a string, and an example of its use."
 
 OF_POCKET = (
-    Suggestion("Rename a variable", "Most of the answer is a copy: drafts are nearly free.", _CODE),
-    Suggestion("Quote a text", "Found in the prompt, checked many words at a time.", _QUOTE),
+    Suggestion("Rename a variable", "Most of the answer is a copy, so it comes fast.", _CODE),
+    Suggestion("Quote a text", "All of the answer is a copy: many words at a time.", _QUOTE),
     Suggestion("Count eggs", "A word problem, worked out step by step.", _PROBLEM),
 )
 

@@ -49,7 +49,7 @@ def form(facts: ModelFacts, rivals: Sequence[str], latest: RaceOptions | None) -
         f'</textarea></label><div class="row examples"><small>Examples</small>{_examples(examples)}</div>'
         f"{_rivals(rivals, chosen.rival)}"
         f'<fieldset class="modes-of"><legend>Plain against</legend><div class="modes">{modes}</div>'
-        f"<small>At most {MAX_LANES - 1}.{_refused(facts)}</small></fieldset>"
+        f"<small>Choose up to {MAX_LANES - 1}.{_refused(facts)}</small></fieldset>"
         f'<div class="row numbers">{_numbers("Rounds", "repeats", REPEATS, chosen.repeats)}'
         f"{_numbers('Longest answer', 'max_tokens', LENGTHS, chosen.max_tokens, ' tokens')}</div></form>"
     )
@@ -85,7 +85,8 @@ def _refused(facts: ModelFacts) -> str:
     for name, why in facts.refused:
         modes.setdefault(why, []).append(mode_name(name))
     reasons = (f"{', '.join(names)}: {why}" for why, names in modes.items())
-    return "".join(f" {escape(sentence(each))}" for each in reasons)
+    said = "".join(f" {escape(sentence(each))}" for each in reasons)
+    return f" Others do not run with this model. {said}" if said else ""
 
 
 def _numbers(label: str, name: str, values: Sequence[int], now: int, unit: str = "") -> str:

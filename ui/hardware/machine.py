@@ -34,10 +34,10 @@ def _has(profile: HardwareProfile) -> Iterator[Figure]:
     for gpu in profile.gpus:
         yield _memory(f"{gpu.name} memory", gpu.free, gpu.total, "")
     if not profile.gpus:
-        yield "None", "GPU that CUDA knows", ""
+        yield "None", "NVIDIA GPU that can be used", ""
     cores = f"{profile.cores:g} {'core' if profile.cores == 1 else 'cores'}"
     yield cores, profile.processor, f"<small>{escape(kinds or 'no vector instructions')}</small>"
-    yield shown_bytes(profile.disk_free), "free where models go", ""
+    yield shown_bytes(profile.disk_free), "of the disk free for models", ""
 
 
 def _memory(what: str, free: int, total: int, more: str) -> Figure:

@@ -1,6 +1,6 @@
 """Models that can be downloaded: the best for this machine, the catalogue, a search of the hub."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -36,7 +36,7 @@ def banner(suggested: Fit | None, busy: Collection[str]) -> str:
     return (
         '<section class="banner" aria-labelledby="best"><div class="what">'
         f'<h2 id="best">Best for this computer: {escape(entry.name)}</h2>'
-        f"<p>{escape(entry.description)} {escape(_outlook(suggested))}</p>"
+        f"<p>{escape(entry.description)} {escape(_promise(suggested))}</p>"
         f'<p class="note">{escape(suggested.where)}</p></div>'
         f'<div class="acts">{_get(suggested, "primary")}</div></section>'
     )
@@ -143,12 +143,19 @@ def _plan(plan: Plan, outlook: str, *, paired: bool) -> str:
 
 def _outlook(fit: Fit) -> str:
     """The memory that it would use and the highest speed, in one sentence."""
-    plan = fit.planned
-    if plan is None:
-        return ""
-    speed = f", up to {fit.rate:.0f} tokens/s before drafting" if fit.rate else ""
-    draft = f" with its draft {plan.draft_model}" if plan.draft_model else ""
-    return sentence(f"{plan.stage}{draft}{speed}")
+    return sentence(", ".join((fit.planned.stage, *_extras(fit)))) if fit.planned else ""
+
+
+def _promise(fit: Fit) -> str:
+    """The same without the memory, which has a sentence of its own."""
+    return sentence(", ".join(_extras(fit)))
+
+
+def _extras(fit: Fit) -> Iterator[str]:
+    if fit.planned and fit.planned.draft_model:
+        yield f"with its draft {fit.planned.draft_model}"
+    if fit.planned and fit.rate:
+        yield f"up to {fit.rate:.0f} tokens/s before drafting"
 
 
 def _get(fit: Fit, kind: str) -> str:

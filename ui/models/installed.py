@@ -147,8 +147,8 @@ def _delete(number: int, one: Installed, use: Use) -> str:
         frees = "Its files stay where other programs use them."
     elif one.frees < one.size:
         frees += " Files that other programs also use stay."
-    first = f"{name} is in use: the bundled model is loaded in its place first. "
-    question = f"{first if name in use.names else ''}Delete {name}? {frees}"
+    first = " It is in use: the bundled model is loaded in its place first."
+    question = f"Delete {name}? {frees}{first if name in use.names else ''}"
     act = button("Delete", "delete", name, "primary", name)
     return confirmed(f"delete-{number}", "Delete", question, act)
 

@@ -75,6 +75,7 @@ class ModelsPage(View[Command]):
         self._found: tuple[Found, ...] | None = None
         self._repositories: dict[str, RepositoryView] = {}
         self._wants_token = False
+        self._wished: int | None = None  # context of the model that was refused as too large
 
     @override
     async def values(self) -> Values:
@@ -138,6 +139,7 @@ class ModelsPage(View[Command]):
         try:
             await self._manager.use(name, context)
         except TooLarge as error:
+            self._wished = context
             anyway = button("Load anyway", "use-anyway", name, "soft", name)
             self._message = notice(str(error), alarm=True, more=f" {anyway}")
             return
@@ -147,7 +149,7 @@ class ModelsPage(View[Command]):
         self._message = notice(f"The model that answers now is {name}{short}")
 
     async def _use_anyway(self, name: str) -> None:
-        await self._manager.use(name, anyway=True)
+        await self._manager.use(name, self._wished, anyway=True)
         self._message = notice(f"The model that answers now is {name}; it may be slow")
 
     async def _set_context(self, tokens: str) -> None:

@@ -271,12 +271,30 @@
     setTimeout(() => { below = 0; }, 1000);
     send({ command: "earlier" });
   };
+  // Paper has the whole conversation; the browser's own menu prints what is shown.
+  const MOST_WAITS = 100;
+  const printAll = (waits = 0) => {
+    if (!document.querySelector("#rows .earlier") || waits > MOST_WAITS) return print();
+    acts.earlier();
+    setTimeout(printAll, 200, waits + 1);
+  };
+  document.addEventListener("keydown", (event) => {
+    const wanted = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "p" && !event.shiftKey && !event.altKey;
+    if (!wanted || !byId("chat").checkVisibility() || !document.querySelector("#rows .earlier")) return;
+    event.preventDefault();
+    printAll();
+  });
   const scroll = () => {
     const wrap = scroller();
     if (wrap && below && wrap.scrollHeight !== height) wrap.scrollTop = wrap.scrollHeight - below;
     if (wrap && follow && wrap.scrollHeight !== height) wrap.scrollTop = wrap.scrollHeight;
     height = wrap?.scrollHeight;
   };
+
+  // What is unfolded at the end of the conversation would be below the edge.
+  document.addEventListener("toggle", ({ target }) => {
+    if (target.open && target.closest("#rows")) target.scrollIntoView({ block: "nearest" });
+  }, true); // it does not bubble
 
   // Lists and tables begin on the side of their language.
   const direct = () => {

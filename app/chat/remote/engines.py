@@ -19,6 +19,7 @@ from app.environment import variable
 from app.errors import AppError, SettingsError, UnknownModel
 from app.models.catalog import CatalogEntry
 from app.remote_engine import RemoteEngine
+from engine.platform.toolchain import PIP
 
 SERVICE = "slipstream"  # under which the keyring keeps keys
 log = logging.getLogger(__name__)
@@ -167,8 +168,7 @@ def _from_keyring(entry: str) -> str | None:
         from keyring.errors import KeyringError
     except ImportError as error:
         raise SettingsError(
-            f"the key {entry} is in the keyring, which Python cannot read yet; run: "
-            "python -m pip install keyring"
+            f"the key {entry} is in the keyring, which Python cannot read yet; run: {PIP} keyring"
         ) from error
     try:
         return keyring.get_password(SERVICE, entry)

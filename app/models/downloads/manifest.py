@@ -54,7 +54,8 @@ def manifests_for(
     if entry is None:
         meant = pasted(name, hub.endpoint)
         if meant is None:
-            raise UnknownModel(name, (entry.name for entry in catalog if entry.repo))
+            known = (entry.name for entry in catalog if entry.repo)
+            raise UnknownModel(name, known, "OWNER/REPOSITORY of Hugging Face")
         if meant.repo != name:
             entry = next((e for e in catalog if _is_meant(e, meant.repo, meant.wanted)), None)
         if entry is None or meant.revision:

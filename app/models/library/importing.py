@@ -84,7 +84,7 @@ def import_model(settings: Settings, asked: Import) -> str:
     name = asked.name
     if not (name and asked.exact):
         name = _free_name(settings, name or own_name(path), path)
-    _check_name(settings, name)
+    _check_name(settings, name, "choose --name" if asked.exact else "use that one")
     staging = Staging(settings.models_folder, name)
     reference = str(path) if asked.way is Way.REFERENCE else None
     with staging.held():
@@ -171,16 +171,14 @@ def _is_of(settings: Settings, name: str, path: Path) -> bool:
     return record is not None and record.source == str(path)
 
 
-def _check_name(settings: Settings, name: str) -> None:
+def _check_name(settings: Settings, name: str, remedy: str) -> None:
     if not MODEL_NAME.fullmatch(name):
         raise SettingsError(
             f"{name!r} cannot be a model's name; give one of letters, digits, dots and dashes"
         )
     for entry in load_catalog(settings):
         if entry.name == name and entry.folder is not None:
-            raise SettingsError(
-                f"there is a model {name} already, at {entry.folder}; choose --name"
-            )
+            raise SettingsError(f"there is a model {name} already, at {entry.folder}; {remedy}")
 
 
 def _place(settings: Settings, staging: Staging, files: dict[str, Path], *, copied: bool) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import PurePosixPath
 
 from app.models.catalog import CatalogEntry
@@ -14,8 +15,8 @@ from engine.models.gguf.file_types import RowTable, type_in_header, type_in_name
 from engine.models.gguf.header import read_header
 
 UNMEASURED = (
-    "Which type of a GGUF file is fastest here is not measured; slipstream doctor --types does it "
-    "in a minute."
+    "GGUF files come in several types; which is fastest on this machine is not measured. In a terminal, "
+    "slipstream doctor --types does that in a minute."
 )
 
 
@@ -24,12 +25,16 @@ class TypeAdvice:
     """The table of this machine; None: nothing is said, because nothing was measured."""
 
     table: RowTable | None
-    measurable: bool = True  # no GPU runs the files, for which the table says nothing
+    measurable: bool = (
+        True  # llama.cpp is here, and no GPU runs the files: of it the table says nothing
+    )
 
     @classmethod
     def read(cls, settings: Settings) -> "TypeAdvice":
         """In milliseconds."""
-        return cls(None, measurable=False) if llama_for_cuda() else cls(known_table(settings))
+        if llama_for_cuda():
+            return cls(None, measurable=False)
+        return cls(known_table(settings), measurable=find_spec("llama_cpp") is not None)
 
     @property
     def missing(self) -> str:

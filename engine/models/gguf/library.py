@@ -18,6 +18,7 @@ from typing import Any
 from engine.errors import ModelUnusable
 from engine.platform.threads import sleep_soon
 from engine.platform.toolchain import (
+    GGUF_SUPPORT,
     TILED_SWITCH,
     left_out_by,
     rounds_alike,
@@ -123,7 +124,7 @@ def llama_library() -> Library:
     except (ImportError, OSError, RuntimeError) as error:
         raise ModelUnusable(
             f"GGUF files need llama-cpp-python, which cannot be loaded here ({error}); "
-            "run: python -m pip install 'slipstream[gguf]'"
+            f"run: {GGUF_SUPPORT}"
         ) from error
     library = Library(api, _amx_left_out_by(api))
     library.take_over_log()

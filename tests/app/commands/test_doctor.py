@@ -53,7 +53,7 @@ def test_a_whole_machine_lacks_nothing():
             "torch 2.13+cpu does not use the NVIDIA H100",
             "whl/cu",
         ),
-        (MACHINE, replace(WHOLE, llama_cpp=False), "GGUF files cannot", "install it: pip"),
+        (MACHINE, replace(WHOLE, llama_cpp=False), "GGUF files cannot", "-m pip"),
         (
             MACHINE,
             replace(WHOLE, llama_cpp=False, compiler=False),
@@ -108,7 +108,7 @@ def test_rates_are_shown_or_not_measured():
     text = "\n".join(lines(MACHINE, ()))
     assert text.count("not measured") == 4
     assert "GGUF types   not measured; slipstream doctor --types does it in a minute" in text
-    assert "none that CUDA knows" in text
+    assert "none of NVIDIA that can be used" in text
     rates = Rates(memory=2.34e10, matrix=5e11, disk=3.2e9)
     text = "\n".join(lines(replace(MACHINE, rates=rates, gpus=(GPU,)), (), TABLE))
     for part in ("21.8 GiB/s", "500.0 GFLOP/s", "3.0 GiB/s", "70.00 GiB of 80.00 GiB", "2.3 TiB/s"):

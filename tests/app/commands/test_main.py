@@ -135,6 +135,9 @@ MISTAKES = [
     (["ask", ""], "slipstream: the prompt is empty; write something to answer"),
     (["ask", " \t"], "slipstream: the prompt is empty"),
     (["ask", "a\udc80"], "slipstream: a message holds half a character"),
+    (["models", "search", "tiny", "caf\udce9"], "'caf\\udce9' is no text in the encoding of this"),
+    (["history", "--model", "caf\udce9"], "'caf\\udce9' is no text in the encoding of this"),
+    (["chat", "--system", "caf\udce9"], "'caf\\udce9' is no text in the encoding of this"),
     (["ask"], "there is no question; write slipstream ask"),
     (["ask", "a", "--temperature", "nan"], "'nan' is not a number from 0 to 100"),
     (["ask", "a", "--temperature", "-1"], "'-1' is not a number from 0 to 100"),
@@ -367,3 +370,28 @@ def test_output_needs_no_particular_encoding(home):
         "sys.exit(main([], lambda options: print('☃', end='') or 0))"
     )
     assert run(code=code) == (0, "?", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has other variables")
+@pytest.mark.parametrize(
+    ("home", "said"),
+    [
+        ("file", "{place}/file/.local/share/slipstream cannot be written; "),
+        ("dangling", "{place}/dangling/.local/share/slipstream cannot be written; "),
+        ("", "this user has no home folder; "),
+        ("fine", ""),
+    ],
+)
+def test_a_temporary_folder_for_data_has_a_reason(home, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("/nowhere/at/all")
+    for name in ("SLIPSTREAM_HOME", "XDG_DATA_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if home:
+        monkeypatch.setenv("HOME", str(tmp_path / home))
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert cli.main(["--no-browser"], lambda options: 0) == 0
+    err = capsys.readouterr().err
+    assert err.startswith(f"slipstream: {said.format(place=tmp_path)}" if said else "")
+    assert ("is used instead" in err) == bool(said)

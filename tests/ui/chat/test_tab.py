@@ -107,6 +107,35 @@ def test_a_long_conversation_opens_at_its_end(page, tmp_path):
     expect(page.locator(".earlier")).to_have_count(0)
 
 
+def test_a_long_conversation_is_printed_whole(page, tmp_path):
+    take_in(page, tmp_path, *(f"number {n}" for n in range(240)))
+    expect(page.locator(".question")).to_have_count(50)
+    page.emulate_media(media="print")  # the browser's own menu cannot wait for more
+    expect(page.locator(".earlier")).to_be_visible()
+    expect(page.locator(".earlier button")).to_be_hidden()
+    said = "getComputedStyle(document.querySelector('.earlier'), '::after').content"
+    assert "not on this paper" in page.evaluate(said)
+    page.emulate_media(media="screen")
+    page.evaluate(
+        "window.print = () => { window.printed = document.querySelectorAll('.question').length; }"
+    )
+    page.keyboard.press("Control+p")
+    page.wait_for_function("window.printed === 120")
+
+
+def test_what_is_unfolded_at_the_end_is_seen(page):
+    write(page, LONG)
+    answered(page, 1)
+    summary, why = page.locator(".caption summary"), page.locator(".caption .why")
+    for width, height in ((1280, 800), (390, 844), (800, 480)):
+        page.set_viewport_size({"width": width, "height": height})
+        page.locator("#rows .panel-wrap").evaluate("wrap => wrap.scrollTop = wrap.scrollHeight")
+        summary.click()
+        expect(why).to_be_in_viewport(ratio=1)
+        summary.click()
+        expect(why).to_be_hidden()
+
+
 def test_every_mode_that_is_offered_runs(page):
     modes = page.get_by_label("Speed").locator("option").all_inner_texts()
     assert modes[0] == "Auto"

@@ -168,7 +168,14 @@ def test_formulas_of_the_answer_are_drawn(page):
     choose(page, {"lookup"})
     button(page, "Race")
     expect(page.locator("#compare-answers .katex")).to_be_visible(timeout=SLOW)
-    expect(page.locator("#compare-answers")).to_contain_text("The area is")
+    answer = page.locator("#compare-answers")
+    expect(answer).to_contain_text("The area is")
+    for width, height in ((1280, 800), (390, 844), (800, 480)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert answer.evaluate("box => box.scrollHeight - box.clientHeight") == 0, "cut off"
+        lanes = page.locator("#compare .lanes").bounding_box()
+        box = answer.bounding_box()
+        assert (box["x"], box["width"]) == (lanes["x"], lanes["width"]), "not in line"
 
 
 @pytest.mark.browser

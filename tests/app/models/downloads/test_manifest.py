@@ -55,7 +55,7 @@ def test_a_repository_that_is_here_is_not_fetched_again(hub, wanted):
 
 @pytest.mark.parametrize("name", ["nobody", "a/b/c", "https://example.com/a/b", "", "../x"])
 def test_a_name_that_is_no_repository_is_unknown_and_the_hub_is_not_asked(hub, stand_in, name):
-    with pytest.raises(UnknownModel):
+    with pytest.raises(UnknownModel, match="OWNER/REPOSITORY of Hugging Face works too"):
         manifests_for(hub, (TARGET,), name)
     assert stand_in.requests == []
 

@@ -152,6 +152,20 @@ def test_a_name_is_made_from_what_a_person_calls_a_file(settings, tmp_path, file
     assert import_model(settings, Import(gguf(tmp_path / "b" / file))) == f"{name}-2"
 
 
+@pytest.mark.parametrize(
+    ("chosen", "exact", "remedy"),
+    [("mine", True, "choose --name"), (None, True, "choose --name"), (None, False, "use that one")],
+)
+def test_a_second_import_is_refused_in_the_words_of_the_place(
+    settings, tmp_path, chosen, exact, remedy
+):
+    """Exact names come from the command line, which has an option for another one."""
+    asked = Import(gguf(tmp_path / "mine.gguf"), chosen, exact=exact)
+    import_model(settings, asked)
+    with pytest.raises(SettingsError, match=f"there is a model mine already, at .*; {remedy}$"):
+        import_model(settings, asked)
+
+
 @pytest.mark.parametrize("form", ["{}", '"{}"', "'{}'", "file://{address}", "{shell}", "  {}\n"])
 def test_paths_as_people_paste_them(tmp_path, form):
     file = gguf(tmp_path / "My Model (v1).gguf")

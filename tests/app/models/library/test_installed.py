@@ -41,7 +41,7 @@ def test_a_removed_model_frees_what_was_said(settings):
     assert remove_model(settings, "mine").freed == frees
     assert [folder.name for folder in settings.models_folder.iterdir()] == [INCOMPLETE]
     assert list((settings.models_folder / INCOMPLETE).iterdir()) == []
-    with pytest.raises(UnknownModel):
+    with pytest.raises(UnknownModel, match="no model named 'mine'(?!.*works too)"):
         remove_model(settings, "mine")
 
 

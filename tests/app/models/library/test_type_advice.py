@@ -59,6 +59,13 @@ def test_without_a_table_the_way_to_measure_is_said_and_no_advice(settings):
     assert (inventory.advice, inventory.unmeasured) == ({}, UNMEASURED)
 
 
+def test_without_llama_cpp_nothing_is_to_be_measured(settings, monkeypatch):
+    monkeypatch.setattr("app.models.library.type_advice.find_spec", lambda name: None)
+    assert read_inventory(settings).unmeasured == ""
+    remember(settings)
+    assert advised(settings, "qwen3-8b-q4") == FAST, "it may come back"
+
+
 def test_the_inventory_has_the_advice_on_every_model(settings):
     remember(settings)
     inventory = read_inventory(settings)
