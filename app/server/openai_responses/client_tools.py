@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import override
 
 from app.server.text_schemas import Text, text_of, valid_unicode
@@ -112,7 +113,9 @@ class OfferedTool(ToolSpec):
     """A function or a custom tool, maybe of a group; or a built-in tool in the form of a function."""
 
     namespace: Text = ""
-    client_kind: Literal["", "local_shell", "shell", "apply_patch", "tool_search"] = ""
+    client_kind: SkipJsonSchema[
+        Literal["", "local_shell", "shell", "apply_patch", "tool_search"]
+    ] = ""  # which built-in tool it is
 
     @property
     @override

@@ -49,11 +49,14 @@ def test_a_tool_of_a_group_is_called_in_its_group(url: str, group: Any, kind: st
     tools = [{"type": "function", **ADD}, group]
     call = item_of(url, tools=tools, tool_choice=named)
     assert (call["type"], call["name"], call["namespace"]) == (kind, tool["name"], group["name"])
-    output = {"type": f"{kind}_output", "call_id": call["call_id"], "output": "4711"}
-    fields: Any = {"tools": tools, "tool_choice": named, "max_output_tokens": 4}
-    first = answer(url, "responses", input=[ASKED, call, output], **fields)
+    fields: Any = {"tools": tools, "tool_choice": named, "max_output_tokens": 300, "parallel_tool_calls": False}  # fmt: skip
+    first = answer(url, "responses", input=[ASKED], **fields)
     assert [one["type"] for one in first["tools"]] == ["function", "namespace"]
     assert first["tool_choice"] == named
+    output = {"type": f"{kind}_output", "call_id": first["output"][0]["call_id"], "output": "4711"}
+    sent = answer(url, "responses", input=[ASKED, *first["output"], output], **fields)
+    kept = answer(url, "responses", input=[output], previous_response_id=first["id"], **fields)
+    assert sent["usage"]["input_tokens"] == kept["usage"]["input_tokens"]
 
 
 def test_the_model_reads_one_name_of_a_tool_in_a_group(running: Running) -> None:
