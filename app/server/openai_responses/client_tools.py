@@ -53,7 +53,7 @@ class ClientKind:
         runs = {} if self.properties else {"execution": "client"}
         return {self.field: {**self.usual, **arguments}, **runs}
 
-    def called(self, item: Mapping[str, Any]) -> tuple[object, object]:
+    def called(self, item: Mapping[Any, Any]) -> tuple[object, object]:
         """The name and the arguments of an earlier call, as the model wrote them."""
         given = item.get(self.field)
         if self.properties and isinstance(given, Mapping):
@@ -134,12 +134,12 @@ def full_name(namespace: object, name: str) -> str:
     return f"{valid_unicode(namespace).removesuffix('__')}__{name}"
 
 
-def _named(item: Mapping[str, Any]) -> object:
+def _named(item: Mapping[Any, Any]) -> object:
     name = item.get("name")
     return full_name(item.get("namespace"), name) if isinstance(name, str) else None
 
 
-CALLS: Mapping[str, Callable[[Mapping[str, Any]], tuple[object, object]]] = {
+CALLS: Mapping[str, Callable[[Mapping[Any, Any]], tuple[object, object]]] = {
     "function_call": lambda item: (_named(item), item.get("arguments")),
     "custom_tool_call": lambda item: (_named(item), {INPUT: item.get("input")}),
     **{kind.call: kind.called for kind in KINDS.values()},
@@ -163,13 +163,13 @@ def with_tools(body: Body) -> Body:
     return {**body, "tools": [*own, *(tool for key, tool in later.items() if key not in known)]}
 
 
-def result_of(item: Mapping[str, Any], where: str) -> str:
+def result_of(kind: str, item: Mapping[Any, Any], where: str) -> str:
     """What the model reads of the result of a call; raises PydanticCustomError."""
     match item:
-        case {"type": "tool_search_output"}:
+        case _ if kind == FOUND:
             names = [key for key in map(_key, _functions(_listed(item))) if key]
             return f"Tools that can be called now: {', '.join(names) or 'none'}"
-        case {"type": "shell_call_output", "output": list(parts)}:
+        case {"output": list(parts)} if kind == KINDS["shell"].output:
             return "\n".join(_printed(part, where) for part in parts)
         case {"output": output}:
             return text_of(output, where, result=True)
@@ -192,7 +192,7 @@ def _printed(part: object, where: str) -> str:
             return text_of(part, where, result=True)
 
 
-def _listed(item: Mapping[str, Any]) -> list[object]:
+def _listed(item: Mapping[Any, Any]) -> list[object]:
     tools = item.get("tools")
     return tools if isinstance(tools, list) else []
 

@@ -92,7 +92,7 @@ def _entry(item: object, place: int) -> Message | Reference | None:
             reasoning = _thought(parts)
             return Message("assistant", "", reasoning=reasoning) if reasoning else None
         case {"type": str(kind), **rest} if kind in (*CALLS, *RESULTS):
-            return _run(kind, {"type": kind, **rest}, f"item {place}")
+            return _run(kind, rest, f"item {place}")
         case {"type": "additional_tools"}:
             return None
         case {"type": str(kind)} if kind != "message":
@@ -108,7 +108,7 @@ def _entry(item: object, place: int) -> Message | Reference | None:
             )
 
 
-def _run(kind: str, item: Mapping[str, Any], where: str) -> Message | None:
+def _run(kind: str, item: Mapping[Any, Any], where: str) -> Message | None:
     """A call, or what came of one; None where the provider ran it."""
     call = valid_unicode(item.get("call_id") or item.get("id"))
     if item.get("execution") == "server":
@@ -116,7 +116,7 @@ def _run(kind: str, item: Mapping[str, Any], where: str) -> Message | None:
     if not isinstance(call, str):
         raise wrong(f"{where} must have a call_id")
     if kind in RESULTS:
-        return Message("tool", result_of(item, where), answers=call)
+        return Message("tool", result_of(kind, item, where), answers=call)
     name, arguments = CALLS[kind](item)
     if not (isinstance(name, str) and name):
         raise wrong(f"{where} must have the name of what is called")
