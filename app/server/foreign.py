@@ -9,22 +9,18 @@ from typing import Any
 from app.server.text_schemas import valid_unicode
 
 Body = dict[str, Any]
-OWN_ITEMS = (
-    "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
-    "custom_tool_call_output", "item_reference",
-)  # fmt: skip
 _OWN_BLOCKS = ("tool_use", "tool_result")
 _LONGEST = 400  # characters of a header
 
 
-def without_foreign(body: Body, own_tools: tuple[str, ...]) -> Body:
+def without_foreign(body: Body, own_tools: Sequence[str], own_items: Sequence[str]) -> Body:
     """The body without what does not run here; ``skipped`` names the kinds.
 
-    ``own_tools`` are the types of tools that do run.
+    ``own_tools`` and ``own_items`` are the types that do.
     """
     found = dict(body)
     skipped: dict[str, None] = {}  # a set in the order in which they came
-    for field, what, own in (("tools", "tools", own_tools), ("input", "items", OWN_ITEMS)):
+    for field, what, own in (("tools", "tools", own_tools), ("input", "items", own_items)):
         if isinstance(entries := body.get(field), list):
             found[field] = [one for one in entries if _kind(one) in ("", *own)]
             skipped |= dict.fromkeys(_named(what, entries, found[field]))

@@ -171,6 +171,7 @@ class RequestBody(Strict):
     model_config = ConfigDict(allow_inf_nan=False)
     refused: ClassVar[Refusals] = REFUSED
     own_tools: ClassVar[tuple[str, ...]] = (FUNCTION, CUSTOM)  # types of tools that clients run
+    own_items: ClassVar[tuple[str, ...]] = ()  # types of items of a conversation that are read
     prompt_field: ClassVar[str]  # the field that is too long where the context is too short
 
     model: Annotated[str, BeforeValidator(lambda given: given or "")] = ""  # the loaded one
@@ -208,7 +209,12 @@ class RequestBody(Strict):
         numbers = {name: _whole(value) for name, value in body.items()}
         if numbers.get("max_tokens") is None and "n_predict" in numbers:  # llama-server's name
             numbers["max_tokens"] = numbers["n_predict"]
-        return without_foreign(numbers, cls.own_tools)
+        return without_foreign(cls._with_tools(numbers), cls.own_tools, cls.own_items)
+
+    @classmethod
+    def _with_tools(cls, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with all tools that clients run in the form of functions and custom tools."""
+        return body
 
     @field_validator("drafter")
     @classmethod

@@ -128,6 +128,8 @@ def _no_text(part: object, where: str, *, result: bool) -> str:
     match part:
         case bool() | int() | float() | {} if result and not _has_kind(part):
             return valid_unicode(json.dumps(part, ensure_ascii=False))
+        case {"type": "tool_reference", "tool_name": str(name)} if result:
+            return f"(the tool {sendable(name)} can be called now)"
         case {"type": str(kind)} if result:
             what = "an image" if kind in _PICTURES else f"a part of type {sendable(kind)}"
             return f"({what} was here; this model reads text only)"

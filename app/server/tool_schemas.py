@@ -77,18 +77,7 @@ class ToolSpec(Strict):
     @model_validator(mode="before")
     @classmethod
     def _nested(cls, tool: Any) -> Any:
-        """As chats send it; responses have the name one level higher."""
-        match tool:
-            case {"type": "custom", "custom": dict(own)} | {"type": "custom", "name": _, **own}:
-                name = own.get("name", tool.get("name"))
-                said = [own.get("description"), _form_in_words(own.get("format"))]
-                told = "\n\n".join(part for part in said if isinstance(part, str))
-                function = {"name": name, "description": told, "parameters": ONE_TEXT}
-                return {"type": CUSTOM, "function": function}
-            case {"name": _} if "function" not in tool:
-                return {"function": tool}
-            case _:
-                return tool
+        return as_function(tool)
 
     @property
     def is_custom(self) -> bool:
@@ -96,10 +85,30 @@ class ToolSpec(Strict):
         return self.type == CUSTOM
 
     @property
+    def called(self) -> str:
+        """The name by which the model calls it."""
+        return self.function.name
+
+    @property
     def tool(self) -> Tool:
         """The same as the assistant takes it."""
         own = self.function
-        return Tool(own.name, own.description, own.parameters or {}, bool(own.strict))
+        return Tool(self.called, own.description, own.parameters or {}, bool(own.strict))
+
+
+def as_function(tool: Any) -> Any:
+    """A tool as chats send it; responses have the name one level higher, custom tools no schema."""
+    match tool:
+        case {"type": "custom", "custom": dict(own)} | {"type": "custom", "name": _, **own}:
+            name = own.get("name", tool.get("name"))
+            said = [own.get("description"), _form_in_words(own.get("format"))]
+            told = "\n\n".join(part for part in said if isinstance(part, str))
+            function = {"name": name, "description": told, "parameters": ONE_TEXT}
+            return {"type": CUSTOM, "function": function}
+        case {"name": _} if "function" not in tool:
+            return {"function": tool}
+        case _:
+            return tool
 
 
 def _form_in_words(form: object) -> str | None:
@@ -115,10 +124,16 @@ def _form_in_words(form: object) -> str | None:
 
 def custom_input(arguments: str) -> str:
     """The text for a custom tool in the arguments of its call; none where they were cut off."""
+    return str(written_arguments(arguments).get(INPUT, ""))
+
+
+def written_arguments(text: str) -> dict[str, Any]:
+    """The arguments that an answer has written; none where they were cut off."""
     try:
-        return str(json.loads(arguments)[INPUT])
-    except (ValueError, LookupError, TypeError):
-        return ""
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class Called(Strict):
@@ -211,7 +226,7 @@ Tools = Annotated[list[ToolSpec], Field(max_length=MOST)]
 
 def custom_names(specs: Sequence[ToolSpec] | None) -> frozenset[str]:
     """The names of the custom tools."""
-    return frozenset(spec.function.name for spec in specs or () if spec.is_custom)
+    return frozenset(spec.called for spec in specs or () if spec.is_custom)
 
 
 Calls = Annotated[list[CallSpec], Field(max_length=MOST)]

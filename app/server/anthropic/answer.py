@@ -1,6 +1,5 @@
 """Anthropic's messages: an answer as one message of blocks, its events, and the routes."""
 
-import json
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from app.server.description import answered, written
 from app.server.foreign import headers_of
 from app.server.models import check_served, served
 from app.server.respond import Protocol, respond
+from app.server.tool_schemas import written_arguments
 from app.server.usage import Body, timings_and_speculation
 from engine.request import FinishReason, Stats
 
@@ -111,7 +111,7 @@ class MessagesProtocol(Protocol):
         if self._open:
             self._open = False
             if self._blocks[-1]["type"] == CALL:
-                self._blocks[-1]["input"] = _parsed(self._arguments)
+                self._blocks[-1]["input"] = written_arguments(self._arguments)
             yield {"type": "content_block_stop", "index": len(self._blocks) - 1}
 
     def _reason(self, completion: Completion) -> str:
@@ -127,14 +127,6 @@ class MessagesProtocol(Protocol):
             "content": blocks, "stop_reason": reason, "stop_sequence": None,
             "usage": usage,
         }  # fmt: skip
-
-
-def _parsed(arguments: str) -> object:
-    """The object; empty where it was cut off."""
-    try:
-        return json.loads(arguments or "{}")
-    except ValueError:
-        return {}
 
 
 def _usage(stats: Stats) -> Body:

@@ -7,6 +7,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from app.request import AS_TAUGHT, ChatRequest, Message, Thinking, ToolCall, ToolUse
+from app.server.anthropic.client_tools import with_tools
 from app.server.request_body import (
     REFUSED,
     Limit,
@@ -152,6 +153,11 @@ class MessagesBody(RequestBody):
     output_config: TextOptions | None = None
     output_format: ResponseFormat | None = None  # its older name
     thinking: ThinkingOptions | None = None
+
+    @classmethod
+    @override
+    def _with_tools(cls, body: dict[str, Any]) -> dict[str, Any]:
+        return with_tools(body)
 
     @model_validator(mode="after")
     def _end_in_something_said(self) -> Self:

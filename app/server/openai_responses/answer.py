@@ -3,9 +3,9 @@
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from http import HTTPStatus
-from itertools import count
+from itertools import count, groupby
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -19,16 +19,17 @@ from app.server.description import ANSWERED, answered, written
 from app.server.door import owner
 from app.server.errors import Failure
 from app.server.models import served
+from app.server.openai_responses.client_tools import KINDS, NAMESPACE, ClientKind, OfferedTool
 from app.server.openai_responses.kept import Kept
 from app.server.openai_responses.schemas import ResponsesBody, joined, messages_of
 from app.server.respond import Protocol, respond
 from app.server.tool_schemas import (
     CUSTOM,
     FUNCTION,
+    INPUT,
     Allowed,
-    ToolSpec,
     custom_input,
-    custom_names,
+    written_arguments,
 )
 from app.server.usage import Body, TokenBytes, log_probabilities, timings_and_speculation
 from engine.request import FinishReason
@@ -50,7 +51,8 @@ class _Item:
 
     def __init__(self, kind: str, **own: str | list[Body]) -> None:
         """``own`` are the fields that only this kind has."""
-        self.kind, self.id, self._own = kind, _new_id(_PREFIXES[kind]), own
+        self.kind, self.id, self._own = kind, _new_id(_PREFIXES.get(kind, kind)), own
+        self.takes_arguments = kind not in _WORDS or kind == CALL
         self._text, self._logprobs = "", list[Body]()
 
     def body(self, status: str) -> Body:
@@ -90,16 +92,16 @@ class _Item:
         return {"type": _WORDS[self.kind], **self._said(), **notes}
 
 
-class _CustomCall(_Item):
-    """A call of a custom tool: its text is known when its one argument is whole."""
-
-    def __init__(self, **own: str) -> None:
-        super().__init__(CUSTOM_CALL, **own)
+class _WholeCall(_Item):
+    """A call that is known when its arguments are whole."""
 
     @override
     def body(self, status: str) -> Body:
-        said = {"input": custom_input(self._text)}
-        return {"id": self.id, "type": self.kind, "status": status, **self._own, **said}
+        return {"id": self.id, "type": self.kind, "status": status, **self._own, **self._fields()}
+
+    def _fields(self) -> Body:
+        """What the arguments say."""
+        return {INPUT: custom_input(self._text)}
 
     @override
     def started(self, at: Body) -> Iterator[Body]:
@@ -112,9 +114,38 @@ class _CustomCall(_Item):
 
     @override
     def ended(self, at: Body) -> Iterator[Body]:
-        text = custom_input(self._text)
-        yield _event(f"{CUSTOM_CALL}_input.delta", {**at, "delta": text})
-        yield _event(f"{CUSTOM_CALL}_input.done", {**at, "input": text})
+        for name, value in self._fields().items():
+            yield _event(f"{self.kind}_{name}.delta", {**at, "delta": value})
+            yield _event(f"{self.kind}_{name}.done", {**at, name: value})
+
+
+class _BuiltInCall(_WholeCall):
+    """A call of a tool that the protocol describes."""
+
+    def __init__(self, tool: ClientKind, **own: str) -> None:
+        super().__init__(tool.call, **own)
+        self._tool = tool
+
+    @override
+    def _fields(self) -> Body:
+        return self._tool.fields(written_arguments(self._text))
+
+    @override
+    def ended(self, at: Body) -> Iterator[Body]:
+        yield from ()  # the item has it all
+
+
+def _call_item(part: CallDelta, spec: OfferedTool | None) -> _Item:
+    """The item of a call that begins."""
+    if spec is None or not (spec.is_custom or spec.client_kind):
+        kind = CALL
+    elif spec.client_kind:
+        return _BuiltInCall(KINDS[spec.client_kind], call_id=part.id)
+    else:
+        kind = CUSTOM_CALL
+    name, group = (part.name, "") if spec is None else (spec.function.name, spec.namespace)
+    own = {"call_id": part.id, "name": name, **({NAMESPACE: group} if group else {})}
+    return _WholeCall(kind, **own) if kind == CUSTOM_CALL else _Item(kind, **own)
 
 
 class ResponsesProtocol(Protocol):
@@ -129,7 +160,7 @@ class ResponsesProtocol(Protocol):
         self._done: list[Body] = []
         self._item: _Item | None = None
         self._logprobs: list[Body] = []  # of text that is still held back
-        self._custom = custom_names(body.tools)
+        self._tools = {spec.called: spec for spec in body.tools or ()}
         self._calls = 0  # calls that started
         self._numbers = count()  # of events
 
@@ -205,10 +236,8 @@ class ResponsesProtocol(Protocol):
     def _call(self, part: CallDelta) -> Iterator[Body]:
         if part.id:
             self._calls += 1
-            named = {"call_id": part.id, "name": part.name}
-            custom = part.name in self._custom
-            yield from self._open(_CustomCall(**named) if custom else _Item(CALL, **named))
-        if part.arguments and (self._writes(CALL) or self._writes(CUSTOM_CALL)):
+            yield from self._open(_call_item(part, self._tools.get(part.name)))
+        if part.arguments and self._item is not None and self._item.takes_arguments:
             yield from self._more(part.arguments)
 
     def _writes(self, kind: str) -> bool:
@@ -278,30 +307,46 @@ def _echoed(body: ResponsesBody) -> Body:
         "store": body.stored,
         "temperature": body.sampling.temperature,
         "text": {"format": described or {"type": "text"}},
-        "tool_choice": _echoed_choice(body.tool_choice, custom_names(body.tools)),
-        "tools": [_echoed_tool(spec) for spec in body.tools or ()],
+        "tool_choice": _echoed_choice(body.tool_choice, body.tools or ()),
+        "tools": [*_echoed_tools(body.tools or ())],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": body.sampling.top_p,
         "truncation": "disabled",
     }
 
 
-def _echoed_tool(spec: ToolSpec) -> Body:
-    about = spec.tool.described[FUNCTION]
+def _echoed_tools(specs: Sequence[OfferedTool]) -> Iterator[Body]:
+    """As responses send tools, groups together."""
+    for group, members in groupby(specs, lambda spec: spec.namespace):
+        tools = [_echoed_tool(spec) for spec in members]
+        named = {"type": NAMESPACE, "name": group, "description": "", "tools": tools}
+        yield from [named] if group else tools
+
+
+def _echoed_tool(spec: OfferedTool) -> Body:
+    own = spec.function
+    if spec.client_kind:
+        return {"type": spec.client_kind}
     if spec.is_custom:
-        return {"type": CUSTOM, "name": about["name"], "description": about["description"]}
+        return {"type": CUSTOM, "name": own.name, "description": own.description}
+    about = {**spec.tool.described[FUNCTION], "name": own.name}
     return {"type": FUNCTION, **about, "strict": spec.tool.strict}
 
 
-def _echoed_choice(choice: Any, custom: Container[str]) -> str | Body:
-    """``custom`` are the names of custom tools."""
+def _echoed_choice(choice: Any, specs: Sequence[OfferedTool]) -> str | Body:
+    tools = {spec.called: spec for spec in specs}
 
     def named(name: str) -> Body:
-        return {"type": CUSTOM if name in custom else FUNCTION, "name": name}
+        spec = tools.get(name)
+        if spec is None or not (spec.client_kind or spec.namespace or spec.is_custom):
+            return {"type": FUNCTION, "name": name}
+        group = {NAMESPACE: spec.namespace} if spec.namespace else {}
+        own = {"name": spec.function.name, **group}
+        return {"type": spec.client_kind} if spec.client_kind else {"type": spec.type, **own}
 
     if isinstance(choice, Allowed):
-        tools = [named(name) for name in choice.names]
-        return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
+        chosen = [named(name) for name in choice.names]
+        return {"type": "allowed_tools", "mode": choice.mode, "tools": chosen}
     return named(choice["name"]) if isinstance(choice, dict) else choice or "auto"
 
 

@@ -8,6 +8,16 @@ from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from app.request import ChatRequest, Message, ToolCall, ToolUse
+from app.server.openai_responses.client_tools import (
+    ADDED,
+    CALLS,
+    KINDS,
+    RESULTS,
+    OfferedTools,
+    full_name,
+    result_of,
+    with_tools,
+)
 from app.server.openai_responses.kept import Kept
 from app.server.request_body import (
     REFUSED,
@@ -30,7 +40,6 @@ from app.server.text_schemas import (
 )
 from app.server.tool_schemas import (
     CHOICE,
-    Tools,
     allowed_tools,
     chosen_tools,
     read_arguments,
@@ -82,17 +91,10 @@ def _entry(item: object, place: int) -> Message | Reference | None:
         case {"type": "reasoning", **parts}:
             reasoning = _thought(parts)
             return Message("assistant", "", reasoning=reasoning) if reasoning else None
-        case {"type": "function_call", "call_id": str(call), "name": str(name), **rest}:
-            return Message("assistant", "", (_call(call, name, rest.get("arguments")),))
-        case {"type": "custom_tool_call", "call_id": str(call), "name": str(name), "input": given}:
-            return Message("assistant", "", (_call(call, name, {"input": given}),))
-        case {
-            "type": "function_call_output" | "custom_tool_call_output",
-            "call_id": str(call),
-            "output": given,
-        }:
-            output = text_of(given, f"item {place}", result=True)
-            return Message("tool", output, answers=valid_unicode(call))
+        case {"type": str(kind), **rest} if kind in (*CALLS, *RESULTS):
+            return _run(kind, rest, f"item {place}")
+        case {"type": "additional_tools"}:
+            return None
         case {"type": str(kind)} if kind != "message":
             raise unsupported(
                 f"items of type {kind} are not supported (item {place}); only text and functions"
@@ -106,8 +108,20 @@ def _entry(item: object, place: int) -> Message | Reference | None:
             )
 
 
-def _call(call: str, name: str, given: object) -> ToolCall:
-    return ToolCall(valid_unicode(call), valid_unicode(name), read_arguments(given))
+def _run(kind: str, item: Mapping[Any, Any], where: str) -> Message | None:
+    """A call, or what came of one; None where the provider ran it."""
+    call = valid_unicode(item.get("call_id") or item.get("id"))
+    if item.get("execution") == "server":
+        return None
+    if not isinstance(call, str):
+        raise wrong(f"{where} must have a call_id")
+    if kind in RESULTS:
+        return Message("tool", result_of(kind, item, where), answers=call)
+    name, arguments = CALLS[kind](item)
+    if not (isinstance(name, str) and name):
+        raise wrong(f"{where} must have the name of what is called")
+    found = ToolCall(call, valid_unicode(name), read_arguments(arguments))
+    return Message("assistant", "", (found,))
 
 
 def _content(content: object, place: int) -> str:
@@ -176,12 +190,24 @@ def _chosen(choice: object) -> object:
     match choice:
         case None | "none" | "auto" | "required":
             return choice
-        case {"type": "function" | "custom", "name": str(name)}:
-            return {"name": name}
+        case {"type": "function" | "custom", "name": str(name), **rest}:
+            return {"name": full_name(rest.get("namespace"), name)}
+        case {"type": str(kind)} if kind in KINDS:
+            return {"name": kind}
         case {"type": "allowed_tools", "mode": mode, "tools": list(tools)}:
-            return allowed_tools(mode, tools)
+            return allowed_tools(mode, [_allowed(tool) for tool in tools])
         case _:
             return chosen_tools(choice)
+
+
+def _allowed(tool: object) -> object:
+    match tool:
+        case {"type": str(kind)} if kind in KINDS:
+            return {"name": kind}
+        case {"type": "function" | "custom", "name": str(name), "namespace": group}:
+            return {"name": full_name(group, name)}
+        case _:
+            return tool
 
 
 class ReasoningOptions(Strict):
@@ -195,6 +221,9 @@ class ResponsesBody(RequestBody):
 
     prompt_field = "input"
     refused = _REFUSED
+    own_items = (
+        "message", "reasoning", "item_reference", ADDED, *CALLS, *RESULTS,
+    )  # fmt: skip
 
     input: Items
     previous_response_id: Unicode | None = None
@@ -203,13 +232,18 @@ class ResponsesBody(RequestBody):
     max_output_tokens: Limit = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    tools: Tools | None = None
+    tools: OfferedTools | None = None
     tool_choice: Annotated[Any, BeforeValidator(_chosen), described(**CHOICE)] = None
     parallel_tool_calls: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     include: list[str] | None = None
     metadata: dict[Unicode, Unicode] | None = None
     truncation: Literal["auto", "disabled"] | None = None  # what does not fit is refused either way
+
+    @classmethod
+    @override
+    def _with_tools(cls, body: dict[str, Any]) -> dict[str, Any]:
+        return with_tools(body)
 
     @model_validator(mode="after")
     def _end_in_something(self) -> Self:

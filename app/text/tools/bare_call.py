@@ -5,6 +5,7 @@ a name that is offered, and arguments that are an object.
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ _KEYS = ("name", *ARGUMENTS, "type", "function", "id")
 _FENCE = "```"
 _BLOCKS = ("json", "tool_call")  # words after a fence
 _MOST = 16  # calls of one answer
+_TIMES = 3  # that one call comes, from which nothing else is to be expected
 
 
 def may_become_calls(text: str, names: Iterable[str]) -> bool:
@@ -40,22 +42,39 @@ def bare_calls(text: str, names: Collection[str], *, cut: bool = False) -> list[
     Of an answer that was ``cut`` off, half a call at the end is dropped, and calls that it repeats:
     small models repeat one until no tokens are left.
     """
-    inner = text.strip()
-    if inner.startswith(_FENCE):
-        word, _, inner = inner.removeprefix(_FENCE).partition("\n")
-        if word.strip() not in ("", *_BLOCKS) or not (cut or inner.endswith(_FENCE)):
-            return []
-        inner = inner.removesuffix(_FENCE)
     try:
-        values = [*_values(inner.strip(), names if cut else ())]
-        if len(values) == 1 and isinstance(values[0], list):
-            values = values[0]
-        calls = [_call(value, names) for value in values]
+        calls = [*_written(text, names, cut=cut)]
     except (ValueError, RecursionError):
         return []
     found = [call for call in calls if call is not None]
     distinct = [*dict.fromkeys(found)] if cut else found
     return distinct if len(found) == len(calls) and len(distinct) <= _MOST else []
+
+
+def never_ends(text: str, names: Collection[str]) -> bool:
+    """Whether such an answer has come to one of its calls so often that it would go on with them."""
+    if text.count("}") < _TIMES:
+        return False
+    try:
+        times = Counter(_written(text, names, cut=True))
+    except (ValueError, RecursionError):
+        return False
+    calls = None not in times and len(times) <= _MOST
+    return calls and max(times.values(), default=0) >= _TIMES
+
+
+def _written(text: str, names: Collection[str], *, cut: bool) -> Iterator[tuple[str, str] | None]:
+    """The values of an answer as calls, None for one that is none. Raises ValueError."""
+    inner = text.strip()
+    if inner.startswith(_FENCE):
+        word, _, inner = inner.removeprefix(_FENCE).partition("\n")
+        if word.strip() not in ("", *_BLOCKS) or not (cut or inner.endswith(_FENCE)):
+            raise ValueError("another block, or one that is open")
+        inner = inner.removesuffix(_FENCE)
+    values = [*_values(inner.strip(), names if cut else ())]
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    yield from (_call(value, names) for value in values)
 
 
 def _quoted(text: str) -> tuple[str | None, str | None]:

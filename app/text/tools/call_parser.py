@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from app.request import CallDelta, Tool
 from app.text.detokenizer import open_length
 from app.text.tools.arguments import Arguments, ObjectArguments, arguments_of
-from app.text.tools.bare_call import bare_calls, may_become_calls
+from app.text.tools.bare_call import bare_calls, may_become_calls, never_ends
 from app.text.tools.call_format import CallForm
 from app.text.tools.values import parameters
 
@@ -67,9 +67,7 @@ class ToolCallParser:
         left, found = self._held, Parsed()
         self._held = ""
         if self._may_be_bare(left):
-            for name, arguments in bare_calls(left, self._tools, cut=cut):
-                found.calls.append(self._new_call(name, arguments))
-                self.called += 1
+            self._take_bare(found, left, cut=cut)
         half = left.lstrip() and self._form.opening.startswith(left.lstrip())
         marked = bool(self._form.tag) and self._step == self._open
         if not (self.called or self._step == self._argue or marked or (cut and half)):
@@ -79,6 +77,9 @@ class ToolCallParser:
     def _speak(self, found: Parsed) -> bool:
         """Text up to where a call may begin; space before a call is dropped."""
         if self._may_be_bare(self._held):
+            if never_ends(self._held, self._tools):
+                self._take_bare(found, self._held, cut=True)
+                self._held, self.repeated = "", True
             return False
         at = self._call_at()
         if at < 0:
@@ -109,6 +110,12 @@ class ToolCallParser:
         if not self._may_begin or (own and not self._other):
             return False
         return may_become_calls(text, self._tools)
+
+    def _take_bare(self, found: Parsed, text: str, *, cut: bool) -> None:
+        """Add the calls of an answer without marks."""
+        for name, arguments in bare_calls(text, self._tools, cut=cut):
+            found.calls.append(self._new_call(name, arguments))
+            self.called += 1
 
     def _new_call(self, name: str, arguments: str = "") -> CallDelta:
         return CallDelta(self.called, arguments, name, f"call_{uuid.uuid4().hex[:24]}")

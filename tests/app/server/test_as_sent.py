@@ -228,7 +228,7 @@ def read_tokens(body: dict[str, Any]) -> int:
     return int(usage.get("prompt_tokens") or usage["input_tokens"] + cached)
 
 
-FOREIGN = ["web_search", "namespace", "image_generation", "local_shell", "mcp"]
+FOREIGN = ["web_search", "file_search", "image_generation", "code_interpreter", "mcp"]
 
 
 @pytest.mark.parametrize("kind", FOREIGN)

@@ -144,3 +144,33 @@ def test_what_was_cut_off_in_something_else_stays_text(text: str) -> None:
 def test_different_calls_that_were_cut_off_all_count() -> None:
     _, calls = read(f"{ROME} {OSLO} {ROME} {OSLO[:20]}", [], cut_off=True)
     assert [json.loads(arguments)["city"] for _, arguments in calls] == ["Rome", "Oslo"]
+
+
+@pytest.mark.parametrize("fence", ["", "```json\n"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("text", "cities"),
+    [
+        (f"{ROME}\n" * 40, ["Rome"]),
+        (f"{ROME}\n{OSLO}\n" * 40, ["Rome", "Oslo"]),
+        (f"{OSLO}{ROME}" + f" {ROME}" * 40, ["Oslo", "Rome"]),
+        (f"{ROME}\n{ROME}\n{OSLO}", None),
+        (f"{ROME}\n" * 2 + "[5]\n" + f"{ROME}\n" * 9, None),
+    ],
+)
+def test_an_answer_that_goes_round_in_its_calls_is_over(
+    text: str, fence: str, size: int, cities: list[str] | None
+) -> None:
+    """Before, it was held back until no tokens were left: the client saw nothing for minutes."""
+    reader, read_so_far, calls = ToolCallParser(DEFAULT_FORM, [WEATHER]), 0, []
+    for start in range(0, len(text), size):
+        step = reader.feed((fence if start == 0 else "") + text[start : start + size])
+        read_so_far += size
+        calls += step.calls
+        assert step.text == ""
+        if reader.repeated:
+            break
+    assert reader.repeated == (cities is not None)
+    assert cities is None or size == 1000 or read_so_far < 6 * len(ROME) + 2 * size
+    assert [json.loads(given)["city"] for _, given in calls_of(calls)] == (cities or [])
+    assert reader.end().calls == [] or cities is None
