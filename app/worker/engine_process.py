@@ -205,12 +205,16 @@ class _Loop:
         """Until a message comes; the engine measures meanwhile what its load left out."""
         pipe, left = self._pipe, self._left
         if left is not None and not pipe.wait(QUIET_SECONDS):
-            found = left.run(pipe.has_message)
+            found = left.run(self._is_asked)
             if found is not None:
                 pipe.send(messages.Measured(found))
-            if found is not None or not pipe.has_message():  # it could not be measured
+            if found is not None or not self._is_asked():  # it could not be measured
                 self._left = None
-        return pipe.wait(None)
+        return bool(self._early) or pipe.wait(None)
+
+    def _is_asked(self) -> bool:
+        """Whether a message waits; a pass that was measured may have received it already."""
+        return bool(self._early) or self._gone or self._pipe.has_message()
 
     def _listen(self) -> None:
         """A cancel ends a prompt in the middle of its pass; other messages wait."""

@@ -272,3 +272,36 @@ def test_what_a_load_left_is_measured_while_nobody_asks(monkeypatch, left):
     assert left.runs == 1 + left.patient  # where no slot was free it is not tried for ever
     if left.patient:
         assert kinds.index(Measured) > kinds.index(Progress)  # the request came first
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_request_that_a_measured_pass_receives_is_answered(monkeypatch, interrupted):
+    """The first question of a session waited for ever: a long pass takes messages in, for cancels among them."""
+    monkeypatch.setattr(engine_process, "QUIET_SECONDS", 0.02)
+    sent, engines = threading.Event(), []
+
+    class Listening(Left):
+        def run(self, asked: Callable[[], bool]) -> Calibration | None:
+            self.began.set()
+            sent.wait()
+            engines[0].listen()
+            assert asked()
+            return None if interrupted else super().run(asked)
+
+    left = Listening()
+
+    def build(spec: ModelSpec) -> FakeEngine:
+        engines.append(leaving(left)(spec))
+        return engines[0]
+
+    def client(pipe: Connection) -> None:
+        left.began.wait()
+        pipe.send(Submit(1, GenerationRequest((1,), 3)))
+        sent.set()
+        while not isinstance(message := pipe.recv(), Progress) or not any(
+            isinstance(event, Done) for _, event in message.events
+        ):
+            pass
+        pipe.send(Stop())
+
+    served(client, build)
