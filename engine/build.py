@@ -22,7 +22,6 @@ from engine.models.gguf.vocabulary import vocabulary_mismatch
 from engine.models.offload import SOURCES
 from engine.models.own.precision import notes
 from engine.platform.huge_pages import in_huge_pages
-from engine.platform.instructions import multiplies_bfloat16
 from engine.request import (
     AUTO,
     PLAIN,
@@ -36,7 +35,7 @@ from engine.runtime.components import CacheCapacity, EngineComponents, Verify
 from engine.runtime.drafter_pool import DrafterPool
 from engine.runtime.profiling import IdleMeasurement, check_weights, look, measure, profile
 from engine.runtime.registry import drafter_class, named
-from engine.runtime.rounding import measured_margin
+from engine.runtime.rounding import exact_or_usual, measured_margin
 from engine.speculation.rng import RandomSource, SeededRandom
 from engine.speculation.tree import DraftTree
 from engine.speculation.verify import Logits, Verdict, verify_or_error
@@ -53,18 +52,13 @@ AMPLE = 4  # times the files: stored halves become whole numbers, and parts one 
 
 def build(spec: ModelSpec, speller: Speller | None = None) -> Engine:
     """Load the models and wire everything; raises ModelUnusable with the remedy."""
-    spec = replace(spec, exact=exact_or_usual(spec.exact))
+    spec = replace(spec, exact=exact_or_usual(spec.exact, spec.backend))
     engine = assemble(spec, *load(spec), speller)
     if spec.device != "cpu":
         engine.warm_up(COMPILE_SECONDS, WARM, SAMPLED)
     elif spec.backend != "llama_cpp":  # which builds nothing at its first calls
         engine.warm_up(WARM_SECONDS, WARM)
     return engine
-
-
-def exact_or_usual(exact: bool | None) -> bool:  # noqa: FBT001 - a field of a spec
-    """What was asked for; else exact where it costs less than 5 % of the speed."""
-    return multiplies_bfloat16() if exact is None else exact
 
 
 def load(spec: ModelSpec) -> tuple[DrafterResources, str]:

@@ -13,6 +13,7 @@ from app.placement.machine import installed_state, processor
 from app.sandbox import Sandbox, SandboxEnded, SandboxTimeout
 from app.settings import Settings
 from engine.errors import EngineError, ModelUnusable
+from engine.hardware.footprint import LLAMA_CPP
 from engine.hardware.limits import ram
 from engine.hardware.reasons import gib
 from engine.models.gguf.file_types import USUAL, WIDTHS, RowTable
@@ -108,14 +109,14 @@ def _measured(settings: Settings, folder: Path, progress: Callable[[str], None])
 
 
 def _measure_there(connection: Connection, folder: str, exact: bool | None) -> None:  # noqa: FBT001
-    from engine.build import exact_or_usual
     from engine.models.gguf.sample import write_sample
+    from engine.runtime.rounding import exact_or_usual
     from engine.runtime.row_measurement import measure
 
     full = Path(folder) / "full.gguf"
     try:
         write_sample(full)
-        table = measure(full, connection.send, exact=exact_or_usual(exact))
+        table = measure(full, connection.send, exact=exact_or_usual(exact, LLAMA_CPP))
     except (EngineError, OSError) as error:
         connection.send(ModelUnusable(str(error)))
     else:

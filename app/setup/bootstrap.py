@@ -268,7 +268,7 @@ def _flags() -> str:
 
 def _kind() -> str:
     """Changes with how llama.cpp is compiled here."""
-    ours = ORDER.read_bytes() + OWN_KERNELS.read_bytes()
+    ours = b"".join(part.read_bytes() for part in (ORDER, *OWN_KERNELS))
     return hashlib.sha256(_flags().encode() + ours).hexdigest()[:8]
 
 

@@ -145,6 +145,26 @@ set(narrow_after [=[
 #endif
 ]=])
 
+# ops.cpp: attention of our own over a float16 cache.
+file(READ "${CMAKE_CURRENT_LIST_DIR}/llama_cpp_attention.h" own_attention)
+set(flash_before [=[
+static void ggml_compute_forward_flash_attn_ext_f16(
+        const ggml_compute_params * params,
+        ggml_tensor * dst) {
+
+]=])
+set(flash_after "${own_attention}${flash_before}")
+set(way_before [=[
+    const bool use_ref = params->use_ref;
+]=])
+set(way_after [=[
+    const bool use_ref = params->use_ref;
+#if defined(SLIPSTREAM_ATTENTION)
+    if (slipstream::attended(params, dst))
+        return;
+#endif
+]=])
+
 # llama.cpp's own src/models/delta-net-base.cpp: a pass writes the convolution's inputs behind each of the
 # last 17 rows, of a plain pass sixteen times the old ones, to which nothing goes back. Each layer takes
 # so many small copies. Going back 16 rows cost 14 to 19 % of a pass of 110 M weights, and 4 to 6 without.
@@ -218,6 +238,14 @@ if(EXISTS "${x86}/repack.cpp" AND EXISTS "${x86}/quants.c" AND EXISTS "${sgemm}"
     file(WRITE "${x86}/repack.cpp" "${repack}")
     file(WRITE "${x86}/quants.c" "${quants}")
     file(WRITE "${sgemm}" "${products}")
+  endif()
+endif()
+
+set(operations "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/ops.cpp")
+if(EXISTS "${operations}")
+  slipstream_change("${operations}" attention alike flash way)
+  if(alike)
+    file(WRITE "${operations}" "${attention}")
   endif()
 endif()
 

@@ -121,7 +121,7 @@ def exact(measured):
 def has_our_kernels(parts, bits, kind):
     """Whether set-up compiled llama.cpp here; RWKV's small maps stay of 32 bits in every file."""
     floats = bits in ("F32", "F16", "BF16") or kind == "rwkv7"
-    mark = re.search(rb'"(slipstream: one row of float[^"]*)"', OWN_KERNELS.read_bytes())
+    mark = re.search(rb'"(slipstream: one row of float[^"]*)"', OWN_KERNELS[0].read_bytes())
     found = b"slipstream: one row of K-quants" if not floats else mark[1]
     return any(found in part for part in parts)
 

@@ -58,7 +58,8 @@ class LlamaContext:
         self._api = api = self.model.api
         self.vocab, self.layers = self.model.vocab, self.model.layers
         self.parameters = self.model.parameters
-        kinds = _cache_kinds(spec, *self.model.head_widths)
+        self._alike = self.model.library.attends_alike and _in_blocks(8, self.model)
+        kinds = _cache_kinds(spec, self._alike, self.model)
         self.token_bytes = self._token_bytes(kinds[0].type)
         most = min(api.llama_max_parallel_sequences(), MOST_OUTPUTS)
         self.sequences = min(most - self.own_sequences, sequences)
@@ -229,7 +230,8 @@ class LlamaContext:
             )
             params.flash_attn_type = {None: -1, False: 0, True: 1}[flash]
             if context := self._api.llama_init_from_model(self.model.handle, params):
-                self.exact = bool(flash) and kind.type not in ("f32", "f16") and not spec.gpu_layers
+                alike = kind.type not in ("f32", "f16") or (kind.type == "f16" and self._alike)
+                self.exact = bool(flash) and alike and not spec.gpu_layers
                 return context
         reason = self.model.library.last_error()
         self.model.close()
@@ -247,21 +249,24 @@ class CacheKind:
     flash: bool | None  # None: where llama.cpp thinks it pays
 
 
-def _cache_kinds(spec: ModelSpec, *widths: int) -> tuple[CacheKind, ...]:
+def _cache_kinds(spec: ModelSpec, alike: bool, model: LlamaModel) -> tuple[CacheKind, ...]:  # noqa: FBT001 - a fact
     """What the spec asks for; where it is to be exact and says no more, the usual only as a last resort.
 
     On the processor, llama.cpp's flash attention sums each row alone and in order, except for float32
-    and float16 keys. Two further types are left: bfloat16, where the processor multiplies it, and 8 bits.
-    SmolLM2 in 4 bits on two cores with AVX2, f16 without flash and q8_0 with it: one row after 64 tokens
-    18 and 17 ms, after 1500 23 and 28; sixteen rows there 158 and 305; 1500 tokens of a prompt 10.4 and
-    17.4 s. With AVX512-BF16, bf16 takes 5.0 ms for 6.4 after 64 tokens, and 10.4 for 10.8 after 1024.
+    and float16 keys; float16 is ``alike`` where set-up compiled it with a kernel of ours. Bfloat16 is
+    faster where the processor multiplies it: with AVX512-BF16, SmolLM2 takes 5.0 ms for 6.4 after 64
+    tokens, and 10.4 for 10.8 after 1024. Other builds are left with 8 bits, slow behind long texts.
     """
     usual = CacheKind(spec.kv_type or "f16", spec.flash_attention)
     if not spec.exact or spec.flash_attention is False or spec.gpu_layers:
         return (usual,)
-    in_blocks = all(width % Q8_BLOCK == 0 for width in widths)
-    bits = "q8_0" if in_blocks and not multiplies_bfloat16() else "bf16"
-    return CacheKind(spec.kv_type or bits, flash=True), usual
+    bits = "f16" if alike else "q8_0" if _in_blocks(Q8_BLOCK, model) else "bf16"
+    return CacheKind(spec.kv_type or ("bf16" if multiplies_bfloat16() else bits), flash=True), usual
+
+
+def _in_blocks(size: int, model: LlamaModel) -> bool:
+    """Whether a head's keys and values are whole blocks of so many numbers."""
+    return all(width % size == 0 for width in model.head_widths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from engine.platform.threads import sleep_soon
 from engine.platform.toolchain import (
     GGUF_SUPPORT,
     TILED_SWITCH,
+    attends_alike,
     left_out_by,
     rounds_alike,
     rounds_apart,
@@ -57,6 +58,11 @@ class Library:
     def rounds_apart(self) -> bool:
         """Whether a row of K-quants has other bits alone than among many; reads the libraries."""
         return platform.machine() in X86 and any(map(rounds_apart, compiled_parts()))
+
+    @property
+    def attends_alike(self) -> bool:
+        """Whether attention over a float16 cache gives a row the same bits in every pass; reads the libraries."""
+        return any(map(attends_alike, compiled_parts()))
 
     def round_alike(self, types: Collection[str]) -> None:
         """Use no kernel that rounds a row of such weights unlike the others.

@@ -113,7 +113,7 @@ def test_what_changed_is_installed_into_what_is_not_broken(machine, monkeypatch,
     """A system update swaps the Python below the environment; pip would leave an older llama.cpp in place."""
     machine.start()
     if state == "older":
-        monkeypatch.setattr(bootstrap, "OWN_KERNELS", machine.root / "pyproject.toml")
+        monkeypatch.setattr(bootstrap, "OWN_KERNELS", (machine.root / "pyproject.toml",))
     else:
         (machine.root / "pyproject.toml").write_text("[project]\nname = 'new'\n")
     if state == "unknown":  # older versions did not note how it was compiled

@@ -21,6 +21,7 @@ from engine.platform.toolchain import (
     ORDER,
     ORDER_ARGUMENT,
     OWN_KERNELS,
+    attends_alike,
     left_out_by,
     rounds_alike,
     rounds_apart,
@@ -199,6 +200,8 @@ def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
     parts = [texts.pop(name) for name in ("single", "kernels", "narrow", "call")]
     (products / "sgemm.cpp").write_text("".join(parts))
     (states / "delta-net-base.cpp").write_text(texts.pop("planes"))
+    (products.parent / "ops.cpp").write_text(texts.pop("flash") + texts.pop("way"))
+    (products.parents[1] / "ggml-backend.cpp").write_text(texts.pop("clear"))
     (kernels / "quants.c").write_text("".join(texts.values()))
     command = ["cmake", f"-DCMAKE_CURRENT_SOURCE_DIR={root}", "-P", ORDER]
     subprocess.run(command, check=True, capture_output=True, cwd=root)
@@ -206,7 +209,13 @@ def test_a_build_of_ggml_changes_where_its_kernels_round(tmp_path):
     assert changed.count(b"acc = slipstream_add(") == 3
     assert not rounds_apart(KERNEL + changed)
     multiplied = (products / "sgemm.cpp").read_text()
-    assert OWN_KERNELS.read_text() in multiplied
+    rows, attention = (kernel.read_text() for kernel in OWN_KERNELS)
+    assert rows in multiplied
+    attended = (products.parent / "ops.cpp").read_text()
+    assert attention in attended
+    assert "if (slipstream::attended(params, dst))" in attended
+    assert attends_alike(attention.encode())
+    assert "slipstream_given_back" in (products.parents[1] / "ggml-backend.cpp").read_text()
     assert "return m % 4 == 0 && one_row(m);" in multiplied
     assert "slipstream_written + 1" in (states / "delta-net-base.cpp").read_text()
     (kernels / "quants.c").write_text(texts["helper"])
