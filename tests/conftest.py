@@ -3,11 +3,13 @@
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from app.worker import child
 from tests.bundled import POCKET
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and children inherit it
@@ -47,6 +49,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _turn(item: pytest.Item) -> int:
     folder = item.path.relative_to(TESTS).parts[0]
     return LONG.index(folder) if folder in LONG else len(LONG)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_engines() -> Iterator[None]:
+    """Processes of engines that this one starts load quickly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child, "AHEAD", (*child.AHEAD, "tests.quick_engines"))
+        yield
 
 
 @pytest.fixture

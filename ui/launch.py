@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import signal
 import socket
 import sys
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; without a subcommand it serves the page."""
-    return cli.main(argv, serve=serve)
+    try:
+        return cli.main(argv, serve=serve)
+    finally:
+        gc.freeze()  # at its exit Python looks for garbage in all that was imported: a second
 
 
 def serve(options: cli.ServeOptions) -> int:

@@ -15,6 +15,7 @@ bfloat16 on processors with AVX2 and with AMX):
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
 import torch
@@ -27,13 +28,21 @@ QUADS = 4  # the query rows of a call are filled up to a multiple of this
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Uncommitted rows that go where a call reads them; all moves' rows are copied at once."""
+
+    to: slice  # of the cache's rows
+    rows: slice  # of those that all calls move
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """Rows of one path that read the same blocks of keys."""
 
-    rows: tuple[int, ...]  # of the pass's new rows
-    path: tuple[int, ...]  # the uncommitted rows that they see, the oldest first
+    rows: slice  # of the new rows in the order of the calls
     keys: int
     mask: Tensor  # [M, keys] additive: M query rows, a row's group of heads together
+    move: Move | None  # what the calls before it left elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,76 +51,90 @@ class Reading:
 
     layout: Layout
     calls: tuple[Call, ...]
-
-    @property
-    def moves(self) -> bool:
-        """Whether some rows see others than the uncommitted ones right before them."""
-        return any(call.path != tuple(range(len(call.path))) for call in self.calls)
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the calls' rows together are the new rows as they stand."""
-        rows = [row for call in self.calls for row in call.rows]
-        return rows == list(range(len(rows)))
+    moved: Tensor | None  # [m] what calls move, of the uncommitted rows; None: all stand right
+    order: Tensor | None  # [n] the new rows in the order of the calls; None: as they stand
+    back: Tensor | None  # and the other way round
 
 
 def plan_reading(layout: Layout, group: int, dtype: torch.dtype, device: torch.device) -> Reading:
     """How ``layout``'s rows read; ``group``: query heads of one key/value head."""
-    calls = []
+    calls: list[Call] = []
+    masks: dict[tuple[tuple[int, ...], int], Tensor] = {}  # leaves of one depth read alike
+    order, moved, standing = list[int](), list[int](), list(range(layout.end - layout.length))
     for path, rows in _paths(layout):
         for blocks, part in groupby(rows, key=lambda row: layout.positions[row] // BLOCK):
-            own = tuple(part)
-            keys = (blocks + 1) * BLOCK
-            mask = _mask([layout.positions[row] for row in own], keys, group)
-            seen = path[: layout.positions[own[-1]] + 1 - layout.length]
-            calls.append(Call(own, seen, keys, mask.to(device, dtype)))
-    return Reading(layout, tuple(calls))
+            own = list(part)
+            positions, keys = tuple(layout.positions[row] for row in own), (blocks + 1) * BLOCK
+            if (positions, keys) not in masks:
+                masks[positions, keys] = _mask(positions, keys, group).to(device, dtype)
+            seen = path[: positions[-1] + 1 - layout.length]
+            move = _move(layout.length, standing, seen, moved)
+            place = slice(len(order), len(order) + len(own))
+            calls.append(Call(place, keys, masks[positions, keys], move))
+            order += own
+    rows_moved = torch.tensor(moved, device=device) if moved else None
+    if order == sorted(order):
+        return Reading(layout, tuple(calls), rows_moved, None, None)
+    there = torch.tensor(order, device=device)
+    return Reading(layout, tuple(calls), rows_moved, there, there.argsort())
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, reading: Reading) -> Tensor:
     """Rows q [n, H, D] over the whole cache [K, T, D] of their slot: [n, H, D]."""
-    if not reading.moves:
-        parts = [_called(q, keys, values, call) for call in reading.calls]
-        return _gathered(parts, reading)
-    start, end = reading.layout.length, reading.layout.end
-    here = keys[:, start:end].clone(), values[:, start:end].clone()
+    rows, heads, width = q.shape
+    queries = q.view(rows, keys.shape[0], -1, width).transpose(0, 1)
+    if reading.order is not None:
+        queries = queries.index_select(1, reading.order)
+    parts = _parts(queries, keys.unsqueeze(0), values.unsqueeze(0), reading)
+    mixed = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+    if reading.back is not None:
+        mixed = mixed.index_select(1, reading.back)
+    return mixed.transpose(0, 1).reshape(rows, heads, width)
+
+
+def _parts(queries: Tensor, keys: Tensor, values: Tensor, reading: Reading) -> list[Tensor]:
+    """What each call gives; rows of the cache are moved to where it reads them, and back at the end."""
+    if reading.moved is None:
+        return [_called(queries, keys, values, call) for call in reading.calls]
+    stores, here = (keys, values), slice(reading.layout.length, reading.layout.end)
+    held = [store[:, :, here].clone() for store in stores]
+    moved = [rows.index_select(2, reading.moved) for rows in held]
     parts = []
     for call in reading.calls:
-        for store, held in zip((keys, values), here, strict=True):
-            store[:, start : start + len(call.path)] = held[:, call.path]
-        parts.append(_called(q, keys, values, call))
-    keys[:, start:end], values[:, start:end] = here
-    return _gathered(parts, reading)
+        if call.move is not None:
+            for store, rows in zip(stores, moved, strict=True):
+                store[:, :, call.move.to] = rows[:, :, call.move.rows]
+        parts.append(_called(queries, keys, values, call))
+    for store, rows in zip(stores, held, strict=True):
+        store[:, :, here] = rows
+    return parts
 
 
-def _called(q: Tensor, keys: Tensor, values: Tensor, call: Call) -> Tensor:
-    """The rows [m, H, D] of one call."""
-    (_, heads, width), shared = q.shape, keys.shape[0]
-    rows, group = len(call.rows), heads // shared
-    own = q if rows == len(q) else q[list(call.rows)]
-    queries = own.view(rows, shared, group, width).transpose(0, 1).reshape(1, shared, -1, width)
-    missing = len(call.mask) - rows * group
-    if missing:
-        queries = F.pad(queries, (0, 0, 0, missing))
+def _called(queries: Tensor, keys: Tensor, values: Tensor, call: Call) -> Tensor:
+    """Rows of the queries [K, n, G, D], G of a group of heads, over [1, K, T, D]: [K, m, G, D]."""
+    own = queries[:, call.rows]
+    filled = own.reshape(1, own.shape[0], -1, own.shape[-1])
+    many = filled.shape[2]
+    if missing := call.mask.shape[0] - many:
+        filled = F.pad(filled, (0, 0, 0, missing))
     mixed = F.scaled_dot_product_attention(
-        queries,
-        keys[:, : call.keys].unsqueeze(0),
-        values[:, : call.keys].unsqueeze(0),
-        attn_mask=call.mask,
-    )[0, :, : rows * group]
-    return mixed.view(shared, rows, group, width).transpose(0, 1).reshape(rows, heads, width)
+        filled, keys[:, :, : call.keys], values[:, :, : call.keys], attn_mask=call.mask
+    )
+    return mixed[0, :, :many].view(own.shape)
 
 
-def _gathered(parts: Sequence[Tensor], reading: Reading) -> Tensor:
-    """The rows of all calls, as they stand in the pass."""
-    if len(parts) == 1:
-        return parts[0]
-    joined = torch.cat(list(parts))
-    if reading.in_order:
-        return joined
-    found = torch.empty_like(joined)
-    found[[row for call in reading.calls for row in call.rows]] = joined
-    return found
+def _move(length: int, standing: list[int], path: tuple[int, ...], moved: list[int]) -> Move | None:
+    """What brings ``path`` right after the prefix.
+
+    ``standing`` says which row is where, and ``moved`` which were moved so far; both are kept up.
+    """
+    first = next((at for at, row in enumerate(path) if standing[at] != row), None)
+    if first is None:
+        return None
+    standing[first : len(path)] = path[first:]
+    moved += path[first:]
+    rows = slice(len(moved) - len(path) + first, len(moved))
+    return Move(slice(length + first, length + len(path)), rows)
 
 
 def _paths(layout: Layout) -> list[tuple[tuple[int, ...], list[int]]]:
@@ -141,7 +164,12 @@ def _mask(positions: Sequence[int], keys: int, group: int) -> Tensor:
     """[n * group filled up, keys]: 0 up to a row's position, -inf after it; added rows see all."""
     rows = len(positions) * group
     mask = torch.zeros(rows + -rows % QUADS, keys)
-    last = torch.arange(keys - BLOCK, keys) > torch.tensor(positions).unsqueeze(1)
-    hidden = last.repeat_interleave(group, 0)
-    mask[: len(hidden), keys - BLOCK :].masked_fill_(hidden, float("-inf"))
+    hidden = _hidden()[[position % BLOCK for position in positions]]
+    mask[:rows, keys - BLOCK :] = hidden.repeat_interleave(group, 0)
     return mask
+
+
+@cache
+def _hidden() -> Tensor:
+    """[BLOCK, BLOCK]: what the rows of a block do not see of it."""
+    return torch.full((BLOCK, BLOCK), float("-inf")).triu(1)

@@ -14,13 +14,15 @@ from tests.engine.tiny import run_all
 
 DATA = ROOT / "tests" / "data"
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
+TOGETHER = 8  # answers in one pass, which takes half of the time
 
 
 @pytest.fixture(scope="module")
 def engine():
     entries = yaml.safe_load((ROOT / "models.yaml").read_text())["models"]
     exit_layer = next(e["exit_layer"] for e in entries if e["name"] == "pocket")
-    return build(ModelSpec("pocket", str(POCKET), str(POCKET_DRAFT), exit_layer=exit_layer))
+    shape = {"exit_layer": exit_layer, "slots": TOGETHER}
+    return build(ModelSpec("pocket", str(POCKET), str(POCKET_DRAFT), **shape))
 
 
 @pytest.fixture(scope="module")
@@ -33,21 +35,28 @@ def rows(name, count):
     return [json.loads(line) for line in lines[:: len(lines) // count][:count]]
 
 
-def ask(engine, tokenizer, row, drafter, **fields):
-    prompt = f"<|bos|><|user|>{row['turns'][0]}<|end|><|assistant|>"
-    request = GenerationRequest(
-        tuple(tokenizer.encode(prompt).ids), 200, drafter=drafter, length="fixed",
-        stop_tokens=frozenset({tokenizer.token_to_id("<|end|>")}), **fields,
-    )  # fmt: skip
-    [(ids, done)] = run_all(engine, [request])
-    return ids, done.stats
+def ask(engine, tokenizer, asked, drafter):
+    """[(ids, Stats)] of what is asked."""
+    requests = []
+    for row in asked:
+        prompt = f"<|bos|><|user|>{row['turns'][0]}<|end|><|assistant|>"
+        request = GenerationRequest(
+            tuple(tokenizer.encode(prompt).ids), 200, drafter=drafter, length="fixed",
+            stop_tokens=frozenset({tokenizer.token_to_id("<|end|>")}),
+        )  # fmt: skip
+        requests.append(request)
+    return [(ids, done.stats) for ids, done in run_all(engine, requests)]
+
+
+def ids_of(answers):
+    return [ids for ids, _ in answers]
 
 
 @pytest.fixture(scope="module")
 def plain_answers(engine, tokenizer):
-    """The answers of plain decoding, computed once for all drafters."""
+    """The answers of plain decoding, each alone, computed once for all drafters."""
     return {
-        name: [ask(engine, tokenizer, row, "none")[0] for row in rows(name, 6)]
+        name: [ids_of(ask(engine, tokenizer, [row], "none"))[0] for row in rows(name, 6)]
         for name in ("word_problems.jsonl", "edit_chores.jsonl")
     }
 
@@ -55,9 +64,7 @@ def plain_answers(engine, tokenizer):
 @pytest.mark.parametrize("name", ["word_problems.jsonl", "edit_chores.jsonl"])
 @pytest.mark.parametrize("drafter", SPECULATIVE)
 def test_drafted_answers_are_the_plain_answers(engine, tokenizer, plain_answers, drafter, name):
-    for row, plain in zip(rows(name, 6), plain_answers[name], strict=True):
-        drafted, _ = ask(engine, tokenizer, row, drafter)
-        assert drafted == plain
+    assert ids_of(ask(engine, tokenizer, rows(name, 6), drafter)) == plain_answers[name]
 
 
 @pytest.mark.parametrize(
@@ -70,16 +77,16 @@ def test_drafted_answers_are_the_plain_answers(engine, tokenizer, plain_answers,
     ],
 )
 def test_tokens_per_pass(engine, tokenizer, drafter, name, least):
-    stats = [ask(engine, tokenizer, row, drafter)[1] for row in rows(name, 25)]
+    stats = [stats for _, stats in ask(engine, tokenizer, rows(name, 25), drafter)]
     assert sum(s.emitted for s in stats) / sum(s.passes for s in stats) >= least
 
 
 def test_most_chores_come_out_right(engine, tokenizer):
     """A sample of every kind; the card states the share of 360."""
     chores = rows("chores.jsonl", 45)
+    answers = ids_of(ask(engine, tokenizer, chores, "lookup"))
     right = sum(
-        tokenizer.decode(ask(engine, tokenizer, row, "lookup")[0]) == row["answer"]
-        for row in chores
+        tokenizer.decode(ids) == row["answer"] for ids, row in zip(answers, chores, strict=True)
     )
     assert right / len(chores) >= 0.75
 
@@ -89,7 +96,7 @@ def test_most_chores_come_out_right(engine, tokenizer):
     [("Hello!", "Hello"), ("Who are you?", "Pocket"), ("thank you", "welcome"), ("Good bye", "Goodbye")],
 )  # fmt: skip
 def test_it_greets_a_person_sensibly(engine, tokenizer, said, expected):
-    ids, _ = ask(engine, tokenizer, {"turns": [said]}, "auto")
+    [(ids, _)] = ask(engine, tokenizer, [{"turns": [said]}], "auto")
     assert expected in tokenizer.decode(ids)
 
 

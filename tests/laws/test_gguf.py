@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache, partial
 
 import pytest
 
@@ -25,9 +26,15 @@ def engine(pocket_gguf):
     return build(spec, FileSpeller(pocket_gguf))
 
 
-def answers(engine, drafter, sampling=SamplingParams(), **shape):  # noqa: B008 - frozen
+def answers(engine, drafter, sampling, **shape):
     requests = [GenerationRequest(p, 24, sampling, drafter=drafter, **shape) for p in PROMPTS]
     return [ids for ids, _ in run_all(engine, requests)]
+
+
+@pytest.fixture(scope="module")
+def plain(engine):
+    """The answers of plain decoding by sampling and format, each computed once."""
+    return cache(partial(answers, engine, "none"))
 
 
 @pytest.mark.parametrize(
@@ -39,8 +46,8 @@ def answers(engine, drafter, sampling=SamplingParams(), **shape):  # noqa: B008 
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", SPECULATIVE)
-def test_every_drafter_equals_plain(engine, name, sampling, shape):
-    assert answers(engine, name, sampling, **shape) == answers(engine, "none", sampling)
+def test_every_drafter_equals_plain(engine, plain, name, sampling, shape):
+    assert answers(engine, name, sampling, **shape) == plain(sampling)
 
 
 FORMAT = Grammar('start: "{" /[a-z]{3,9}/ "}"')
@@ -48,12 +55,12 @@ FORMAT = Grammar('start: "{" /[a-z]{3,9}/ "}"')
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
 @pytest.mark.parametrize("name", SPECULATIVE)
-def test_in_a_format_every_drafter_equals_plain(engine, pocket_gguf, name, sampling):
+def test_in_a_format_every_drafter_equals_plain(engine, plain, pocket_gguf, name, sampling):
     held = {"grammar": FORMAT, "stop_tokens": frozenset({2})}
-    plain = answers(engine, "none", sampling, **held)
-    assert answers(engine, name, sampling, **held) == plain
+    wanted = plain(sampling, **held)
+    assert answers(engine, name, sampling, **held) == wanted
     words = FileSpeller(pocket_gguf).tokens(engine.facts.vocab)
-    for ids in plain:
+    for ids in wanted:
         assert re.fullmatch(rb"\{[a-z]{3,9}\}", b"".join(words[token] for token in ids))
 
 

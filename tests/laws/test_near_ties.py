@@ -41,7 +41,8 @@ def plain(kind, grammar=None):
     return [run_all(engine, [one])[0][0] for one in asked]  # each alone in its passes
 
 
-def drafted(name, kind, margin, together, grammar=None):
+@cache
+def drafted(name, kind, margin, *, together, grammar=None):
     engine = engine_over(
         tiny_target(kind=Rounding), tiny_target(1), cost=SlowMachine(), speller=Words(WORDS),
         margin=margin,
@@ -56,7 +57,7 @@ def drafted(name, kind, margin, together, grammar=None):
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_within_the_margin_every_drafter_equals_plain(name, kind, together):
-    found = drafted(name, kind, NOISE, together)
+    found = drafted(name, kind, NOISE, together=together)
     assert [ids for ids, _ in found] == plain(kind)
 
 

@@ -23,15 +23,15 @@ WIDE = SHORT + 1000
 SPECULATIVE = tuple(name for name in DRAFTERS if name != "none")
 TOGETHER = 20  # answers in one pass, each with randomness of its own
 NAMED = 12  # tokens that are counted singly
-MODELS = {  # size -> (target, draft model, tokens of an answer, answers)
+MODELS = {  # size -> (target, draft model, tokens of an answer, answers); an exit needs two layers
     "small": (
-        lambda: tiny_target(vocab=8, sharpness=1.0),
-        lambda: tiny_target(4, vocab=8, sharpness=1.0),
+        lambda: tiny_target(vocab=8, layers=2, sharpness=1.0),
+        lambda: tiny_target(4, vocab=8, layers=1, sharpness=1.0),
         3, 2500,
     ),
     "wide": (  # the draft model is the target with flatter probabilities
-        lambda: tiny_target(vocab=WIDE, sharpness=4.0),
-        lambda: tiny_target(vocab=WIDE, sharpness=2.0),
+        lambda: tiny_target(vocab=WIDE, layers=2, sharpness=4.0),
+        lambda: tiny_target(vocab=WIDE, layers=2, sharpness=2.0),
         2, 500,
     ),
 }  # fmt: skip

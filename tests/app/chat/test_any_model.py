@@ -80,8 +80,9 @@ def ask(slipstream) -> Callable[..., tuple[int, dict, str]]:
 class TestFamiliesOfTransformers:
     @pytest.mark.parametrize("family", ["gpt_neox", "mamba"])
     def test_a_folder_answers(self, ask, folder, family):
-        code, said, _ = ask(folder(family))
+        code, said, notes = ask(folder(family))
         assert code == 0
+        assert notes == "" or family != "gpt_neox"  # which is drafted for in every way
         assert said["finish_reason"] in ("length", "stop")
         assert len(said["token_ids"]) == 16 or said["finish_reason"] == "stop"
 
@@ -98,7 +99,6 @@ class TestFamiliesOfTransformers:
         assert (
             "nothing drafts for minimax: the layers of this family (minimax) keep a running" in said
         )
-        assert ask(folder("gpt_neox"))[2] == ""
 
     def test_one_that_takes_no_trees_says_why(self, ask, folder):
         assert "drafts for bloom are chains, never trees: " in ask(folder("bloom"))[2]

@@ -77,7 +77,7 @@ def serving(
     try:
         yield started[0]
     finally:
-        started[0].server.should_exit = True
+        started[0].server.stop()
         thread.join(20)
     assert not thread.is_alive()
 

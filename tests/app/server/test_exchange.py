@@ -19,8 +19,8 @@ from app.server.app import create_app
 from app.server.errors import MAX_BODY
 from app.server.listen import MAX_HEAD
 from tests.app.asynchronous import asynchronous
-from tests.app.server.fake_assistant import BUG, FOREVER, FakeAssistant
-from tests.app.server.serving import HTTP, JSON_HEADERS, Running
+from tests.app.server.fake_assistant import BUG, FOREVER, FakeAssistant, open_fake
+from tests.app.server.serving import HTTP, JSON_HEADERS, Running, serving
 
 HI = [{"role": "user", "content": "hi"}]
 BODIES: dict[str, dict[str, Any]] = {
@@ -275,6 +275,12 @@ def test_idle_connections_stay_open_longer_than_clients_keep_them(running: Runni
     with httpx.Client(base_url=running.url) as client:
         ports = {client.get("/health").extensions["network_stream"].get_extra_info("client_addr") for _ in range(3)}  # fmt: skip
     assert len(ports) == 1
+
+
+def test_a_stop_does_not_wait_for_the_servers_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.server.listen.TICK_SECONDS", 600.0)
+    with serving(open_fake) as running:
+        assert HTTP.get(f"{running.url}/health").status_code == 200
 
 
 def test_the_description_has_every_route_and_its_failures(running: Running) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import RequestFailed, WorkerCrashed
-from app.worker import engine_process
+from app.worker import child, engine_process
 from app.worker.child import Entry
 from app.worker.worker import EngineWorker, Generation
 from engine.errors import ContextOverflow, InvalidRequest, ModelUnusable
@@ -309,12 +309,15 @@ class TestEnd:
                 await start
 
     @asynchronous
-    async def test_close_ends_a_process_that_hangs_within_five_seconds(self):
+    async def test_close_ends_a_process_that_hangs_within_five_seconds(self, monkeypatch):
+        assert child.GRACE_SECONDS + 2 * child.TERM_SECONDS < 5
+        monkeypatch.setattr(child, "GRACE_SECONDS", 0.2)
+        monkeypatch.setattr(child, "TERM_SECONDS", 0.5)
         async with running(fake_engine.deaf) as worker:
             await worker.start()
             since = time.monotonic()
             await worker.close()
-            assert time.monotonic() - since < 5
+            assert time.monotonic() - since < 0.2 + 2 * 0.5 + 2
             assert not exists(worker.pid)
 
     @asynchronous

@@ -227,7 +227,7 @@ def test_server_stops_while_an_answer_runs() -> None:
         url = f"{running.url}/v1/chat/completions"
         with HTTP.stream("POST", url, json=body) as response:
             next(response.iter_lines())
-            running.server.should_exit = True
+            running.server.stop()
             assert running.assistant.ended.wait(5)
 
 
