@@ -249,7 +249,7 @@ def test_what_could_be_downloaded_says_its_size_licence_and_why(models, stand_in
 def test_the_list_says_which_type_of_a_file_is_faster_once_that_was_measured(models, home):
     pytest.importorskip("llama_cpp")
     assert models("list", "--available")[2].endswith(
-        "slipstream doctor --types does it in a minute.\n"
+        "slipstream doctor --types does that in a minute.\n"
     )
     remember(Settings(home=home))
     out = models("list", "--available")[1]
