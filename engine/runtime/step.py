@@ -145,10 +145,13 @@ def account_first_token(
 ) -> None:
     """Seconds of a token that came with the prompt's last pass.
 
-    What a plain pass usually takes counts as decoding and not as reading, as for other tokens;
-    ``seconds`` were spent after the pass.
+    What a plain pass usually takes counts as decoding and not as reading, as for other tokens, but no more
+    than its part of the rows that were read; ``seconds`` were spent after the pass.
     """
-    own = min(running.prompt_seconds, cost.nominal(1, len(running.ids)))
+    context, read = len(running.ids), len(running.request.prompt) - running.cached
+    plain = cost.nominal(1, context)
+    part = min(plain / cost.nominal(max(read, 1), context), 1.0)
+    own = min(running.prompt_seconds * part, plain)
     running.prompt_seconds -= own
     running.decode_seconds += own + seconds
     new.usage.seconds += own + seconds
