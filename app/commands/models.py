@@ -98,7 +98,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     remove.add_argument("name", metavar="MODEL")
     set_action(remove, _remove)
 
-    bring = actions.add_parser("import", help="use a model that is on a disk already")
+    _add_import(actions.add_parser("import", help="use a model that is on a disk already"))
+
+    token = actions.add_parser(
+        "token", help="keep a token for gated models, read from standard input"
+    )
+    set_action(token, _keep_token)
+
+
+def _add_import(bring: argparse.ArgumentParser) -> None:
     bring.add_argument("path", metavar="PATH", help="a folder or a GGUF file")
     bring.add_argument("--name", help="its name here (default: the file's own name)")
     way = bring.add_mutually_exclusive_group()
@@ -118,11 +126,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="use the files where they are",
     )
     set_action(bring, _import)
-
-    token = actions.add_parser(
-        "token", help="keep a token for gated models, read from standard input"
-    )
-    set_action(token, _keep_token)
 
 
 def _search(settings: Settings, given: argparse.Namespace) -> Iterator[str]:

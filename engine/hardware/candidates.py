@@ -77,7 +77,7 @@ def room_of(profile: HardwareProfile, margin: int = MARGIN) -> Room:
 def room_for(choice: Placement, room: Room, wishes: PlanConstraints) -> Room:
     """What of ``room`` one placement may take.
 
-    Longer contexts and further conversations that nobody asked for leave other programs their part of RAM.
+    Longer contexts and further conversations that were not requested leave other programs their part of RAM.
     """
     longer = choice.context > USEFUL and not wishes.context
     further = choice.batch > 1 and not wishes.batch

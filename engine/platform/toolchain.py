@@ -62,7 +62,7 @@ ORDER = Path(__file__).with_name("llama_cpp.cmake")
 OWN_KERNELS = tuple(map(ORDER.with_name, ("llama_cpp_rows.h", "llama_cpp_attention.h")))
 """What it puts into llama.cpp."""
 ORDER_ARGUMENT = shlex.quote(f"-DCMAKE_PROJECT_ggml_INCLUDE={ORDER}")  # as CMAKE_ARGS takes it
-PIP = f"{shlex.quote(sys.executable)} -m pip install"  # into this environment, which nobody entered
+PIP = f"{shlex.quote(sys.executable)} -m pip install"  # into this environment, whether it is active or not
 GGUF_SUPPORT = f"{PIP} 'slipstream[gguf]'"  # elsewhere, that name is another project's
 REORDER = f'CMAKE_ARGS="{ORDER_ARGUMENT}" {PIP} --no-cache-dir --force-reinstall --no-deps llama-cpp-python'
 REBUILD = f'CXXFLAGS="{BUILD_FLAGS}" {REORDER}'  # on a processor with AMX

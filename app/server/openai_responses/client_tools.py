@@ -49,7 +49,7 @@ class ClientKind:
         return {"name": self.name, "description": self.description, "parameters": parameters}
 
     def fields(self, arguments: Mapping[str, Any]) -> Body:
-        """What the item of a call has, beside what every item has."""
+        """What the item of a call has, in addition to what every item has."""
         runs = {} if self.properties else {"execution": "client"}
         return {self.field: {**self.usual, **arguments}, **runs}
 
@@ -210,7 +210,7 @@ def _functions(tools: Sequence[object]) -> Iterator[object]:
 
 
 def _members(group: str, tools: Sequence[object], about: object) -> Iterator[object]:
-    """The tools of a group; the first tells what the group is."""
+    """The tools of a group; the description of the first says what the group is."""
     for place, tool in enumerate(tools):
         found = as_function(tool)
         if not isinstance(found, dict) or not isinstance(function := found.get("function"), dict):

@@ -255,7 +255,7 @@ def _cache_kinds(spec: ModelSpec, alike: bool, model: LlamaModel) -> tuple[Cache
     On the processor, llama.cpp's flash attention sums each row alone and in order, except for float32
     and float16 keys; float16 is ``alike`` where set-up compiled it with a kernel of ours. Bfloat16 is
     faster where the processor multiplies it: with AVX512-BF16, SmolLM2 takes 5.0 ms for 6.4 after 64
-    tokens, and 10.4 for 10.8 after 1024. Other builds are left with 8 bits, slow behind long texts.
+    tokens, and 10.4 for 10.8 after 1024. Other builds have 8 bits, which are slow after long texts.
     """
     usual = CacheKind(spec.kv_type or "f16", spec.flash_attention)
     if not spec.exact or spec.flash_attention is False or spec.gpu_layers:
@@ -265,7 +265,7 @@ def _cache_kinds(spec: ModelSpec, alike: bool, model: LlamaModel) -> tuple[Cache
 
 
 def _in_blocks(size: int, model: LlamaModel) -> bool:
-    """Whether a head's keys and values are whole blocks of so many numbers."""
+    """Whether a head's keys and values have a multiple of ``size`` numbers."""
     return all(width % size == 0 for width in model.head_widths)
 
 
