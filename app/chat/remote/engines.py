@@ -171,11 +171,12 @@ def _from_keyring(entry: str) -> str | None:
             f"the key {entry} is in the keyring, which Python cannot read yet; run: {PIP} keyring"
         ) from error
     try:
-        return keyring.get_password(SERVICE, entry)
+        key: str | None = keyring.get_password(SERVICE, entry)
     except KeyringError as error:
         raise SettingsError(
             f"the keyring cannot be asked for {entry}: {error}; keep the key in a file (file:PATH)"
         ) from error
+    return key
 
 
 _READERS = {"env": variable, "file": _from_file, "keyring": _from_keyring}
