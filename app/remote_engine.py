@@ -1,4 +1,4 @@
-"""An engine that is already there, as config.toml names it."""
+"""An engine that is already there, as config.toml or models.yaml names it."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -44,13 +44,14 @@ class RemoteEngine:
         return urlsplit(self.address).netloc
 
 
-def remote_engines(tables: Mapping[str, Any]) -> tuple[RemoteEngine, ...]:
-    """The engines of the tables [engines.NAME]; raises SettingsError."""
-    return tuple(_engine(name, table) for name, table in tables.items())
+def remote_engines(
+    tables: Mapping[str, Any], place: str = "engines."
+) -> tuple[RemoteEngine, ...]:
+    """The engines of the tables [engines.NAME]; an error names ``place``. Raises SettingsError."""
+    return tuple(_engine(name, table, place + name) for name, table in tables.items())
 
 
-def _engine(name: str, table: object) -> RemoteEngine:
-    place = f"engines.{name}"
+def _engine(name: str, table: object, place: str) -> RemoteEngine:
     if not _NAME.fullmatch(name):
         raise SettingsError(f"{place}: an engine's name has letters, digits, - and _, at most 32")
     if not isinstance(table, Mapping):

@@ -6,7 +6,7 @@ import re
 import stat
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -17,6 +17,7 @@ from typing import Any
 import platformdirs
 
 from app.errors import SettingsError
+from app.models.catalog_rows import catalog_file, engine_rows
 from app.other_folders import OtherFolders, hub_login, other_folders
 from app.remote_engine import RemoteEngine, remote_engines
 
@@ -185,12 +186,16 @@ class _Given:
     source: str
 
 
-def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(
+    environ: Mapping[str, str] = os.environ, catalog: Path | None = None
+) -> Settings:
     """Defaults, overridden by config.toml, then by the environment; creates nothing on disk.
 
-    Raises SettingsError for a value that cannot be used.
+    ``catalog`` is a models.yaml that may name engines, by default the product's. Raises SettingsError for a
+    value that cannot be used.
     """
-    chosen = {name: given.value for name, given in _given(environ).items()}
+    chosen: dict[str, Any] = {name: given.value for name, given in _given(environ).items()}
+    chosen["engines"] = _engines(catalog or catalog_file(), chosen.get("engines", ()))
     chosen.setdefault("model", default_model())
     chosen.setdefault("home_chosen", "home" in chosen)
     chosen.setdefault("home", _usual_home())
@@ -199,8 +204,14 @@ def load_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         hub_token=_first(environ, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") or None,
         hub_login=hub_login(environ),
         others=other_folders(environ),
-        **chosen,  # type: ignore[arg-type]  # each value was checked by its key
+        **chosen,
     )
+
+
+def _engines(catalog: Path, own: Iterable[RemoteEngine]) -> tuple[RemoteEngine, ...]:
+    """Those of models.yaml, and the person's own, which come first where both have a name."""
+    listed = remote_engines(engine_rows(catalog), f"{catalog.name}, entry ")
+    return tuple({engine.name: engine for engine in (*listed, *own)}.values())
 
 
 def _first(environ: Mapping[str, str], *names: str) -> str:

@@ -14,7 +14,7 @@ from typing_extensions import override
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
 from app.model_names import Pasted, meant, pasted
-from app.models.catalog_rows import catalog_rows, row_shape
+from app.models.catalog_rows import PACKAGE, catalog_file, catalog_rows, row_shape
 from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for
@@ -66,7 +66,6 @@ def recorded_models(models_folder: Path) -> Iterator[tuple[Path, ModelRecord]]:
                 yield folder, record
 
 
-PACKAGE = Path(__file__).resolve().parents[1]
 COMMIT = re.compile(r"[0-9a-f]{40}")
 LAYERS = re.compile(r"layers:(\d+)")  # a draft: the first N layers of a GGUF file
 _PATH = "the path of a GGUF file or of a folder with config.json and *.safetensors"
@@ -137,10 +136,7 @@ class CatalogEntry:
 
 def load_catalog(settings: Settings) -> tuple[CatalogEntry, ...]:
     """Every entry of the product's models.yaml, in its order, then what a person added."""
-    # A wheel has the file inside the package, a checkout next to it.
-    inside = PACKAGE / "models.yaml"
-    file = inside if inside.exists() else PACKAGE.parent / "models.yaml"
-    shipped = read_catalog(file, (PACKAGE.parent, settings.models_folder))
+    shipped = read_catalog(catalog_file(), (PACKAGE.parent, settings.models_folder))
     return _with_recorded(shipped, settings.models_folder)
 
 

@@ -1,5 +1,6 @@
 """The entries of models.yaml as they are written, each field checked."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,42 @@ FIELDS = {
     "why": str,
 }
 REQUIRED = ("name", "description", "licence")
+PACKAGE = Path(__file__).resolve().parents[1]
+_BACKEND = re.compile(r"^[^#\n]*\bbackend:", re.MULTILINE)  # a field of no other entries
+
+
+def catalog_file() -> Path:
+    """The product's models.yaml: inside the package in a wheel, next to it in a checkout."""
+    inside = PACKAGE / "models.yaml"
+    return inside if inside.exists() else PACKAGE.parent / "models.yaml"
 
 
 def catalog_rows(file: Path) -> list[dict[str, Any]]:
-    """Every entry of ``file`` with fields of the right kinds; raises SettingsError."""
-    rows = _rows(file)
+    """Every model of ``file`` that runs here, with fields of the right kinds; raises SettingsError."""
+    rows = _rows(file, _text(file))
     for number, row in enumerate(rows, start=1):
-        _check_row(f"{file.name}, entry {number}", row)
-    return rows
+        if not _is_engine(row):
+            _check_row(f"{file.name}, entry {number}", row)
+    return [row for row in rows if not _is_engine(row)]
+
+
+def engine_rows(file: Path) -> dict[str, dict[str, Any]]:
+    """The entries of ``file`` that other engines run, by name, with the fields of config.toml.
+
+    Raises SettingsError.
+    """
+    text = _text(file)
+    if not _BACKEND.search(text):
+        return {}  # every command reads this, and YAML takes a while
+    rows = [dict(row) for row in _rows(file, text) if _is_engine(row)]
+    for row in rows:
+        if "model" in row:
+            row["models"] = [row.pop("model")]
+    return {str(row.pop("name", "")): row for row in rows}
+
+
+def _is_engine(row: object) -> bool:
+    return isinstance(row, dict) and "backend" in row
 
 
 def row_shape(row: dict[str, Any]) -> ModelShape:
@@ -49,15 +78,20 @@ def row_shape(row: dict[str, Any]) -> ModelShape:
     return ModelShape(**row["shape"], context=row["context"], kinds=kinds)
 
 
-def _rows(file: Path) -> list[Any]:
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the catalogue {file} cannot be read: {error}") from error
+
+
+def _rows(file: Path, text: str) -> list[Any]:
     import yaml  # here, because most commands never read the catalogue
 
     # libyaml takes a hundredth of a second, Python a tenth, and every list of models waits for it
     loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), loader)  # noqa: S506 - both are safe
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the catalogue {file} cannot be read: {error}") from error
+        content = yaml.load(text, loader)  # noqa: S506 - both are safe
     except yaml.YAMLError as error:
         raise SettingsError(f"the catalogue {file} is not YAML: {error}") from error
     rows = content.get("models") if isinstance(content, dict) else None

@@ -255,8 +255,12 @@ def test_no_umask_closes_the_folders_to_their_owner(tmp_path, mask):
 
 
 def test_another_users_config_is_none_of_ours(monkeypatch):
-    def denied(self, **_):
-        raise PermissionError(13, "Permission denied")
+    read = Path.read_text
+
+    def denied(self, **kinds):
+        if self.name == "config.toml":
+            raise PermissionError(13, "Permission denied")
+        return read(self, **kinds)
 
     monkeypatch.setattr(Path, "read_text", denied)
     monkeypatch.setattr("os.path.exists", lambda file: False)
