@@ -89,7 +89,7 @@ def _calibrated(spec: ModelSpec, parts: DrafterResources) -> DrafterResources:
     if known is not None:
         _limit(spec, target, known.exact_rows)
         parts.cost.reset(dict(known.seconds))
-        parts.cost.per_context = known.per_context
+        parts.cost.per_context, parts.cost.per_row = known.per_context, known.per_row
         if not (known.whole or spec.measure_later):
             measure(target, parts.cost, tuple(dict(known.seconds)))
         return replace(parts, exact_rows=known.exact_rows, margin=known.margin)
@@ -128,7 +128,8 @@ def _fresh(
 def _calibration(parts: DrafterResources, *, whole: bool) -> Calibration:
     cost = parts.cost
     knots = tuple(sorted(cost.knots.items()))
-    return Calibration(knots, cost.per_context, parts.exact_rows, parts.margin, whole)
+    context = cost.per_context, cost.per_row
+    return Calibration(knots, *context, parts.exact_rows, parts.margin, whole)
 
 
 def _left(

@@ -336,6 +336,7 @@ class Calibration:
 
     seconds: tuple[tuple[int, float], ...]  # (rows, seconds of a pass of that many)
     per_context: float  # seconds more by each cached token
+    per_row: float  # seconds more by each cached token and row
     exact_rows: int  # of a pass in which each row has the bits that it has alone
     margin: float = 0.0  # of two logits, below which a choice is a near tie
     whole: bool = True  # False: each pass ran once, and is to be measured in an idle moment

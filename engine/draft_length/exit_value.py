@@ -89,7 +89,9 @@ class ExitCost:
             steps[layer] = max(steps.get(layer, 0), fed)
         taken = sum(steps.values())
         depth = sum(layer * count for layer, count in steps.items()) / taken / self._layers
-        plain = self._cost.seconds(len(drafting), _held([o.context for o in drafting]))
+        plain = self._cost.seconds(
+            len(drafting), _held([o.context for o in drafting]), len(drafting)
+        )
         self._step.add(depth, drafting[0].draft_seconds / taken / plain)
 
     def table(self, batch: Sequence[Context], depth: int) -> RoundCost:
@@ -99,7 +101,7 @@ class ExitCost:
         """
         requests, shares = len(batch), self._shares
         widths = range(requests, requests * (depth + 1) + 1, requests)
-        passes = np.array(self._cost.each(widths, _held(batch)))
+        passes = np.array(self._cost.each(widths, _held(batch), requests))
         plain, start = passes[0], self._step.at(0.0)
         steps = plain * (start + shares * (self._step.at(1.0) - start))
         drafts = steps[:, None] * np.arange(depth + 1)

@@ -228,7 +228,7 @@ class Goodput(DraftLength):
         context = sum(len(c.ids) for c in batch)
         admitted, rate, rows = admit(offers, self._cost, self._draft, context)
         self._rate = rate
-        floor = min(rate * self._row_seconds(rows, context), TUNING.max_acceptance)
+        floor = min(rate * self._row_seconds(rows, context, len(batch)), TUNING.max_acceptance)
         probe = TUNING.probe_length
         if len(batch) > 1:  # a probe takes no draft steps of its own
             probe = max(1, min(probe, *admitted))
@@ -239,7 +239,7 @@ class Goodput(DraftLength):
             for request, most, chosen in triples
         ]
         if self._prunes and self._cost.hidden <= 1:
-            speedup = rate * self._cost.seconds(len(batch), context) / len(batch)
+            speedup = rate * self._cost.seconds(len(batch), context, len(batch)) / len(batch)
             widest = max(budget.nodes for budget in longest)
             prices = self._cost.prices(max(1.0, speedup), widest, len(batch), context)
             pairs = zip(budgets, longest, strict=True)
@@ -272,10 +272,10 @@ class Goodput(DraftLength):
         if not tree.is_chain:
             request.note_tree(tree.drafted, len(path) - 1)
 
-    def _row_seconds(self, rows: int, context: int) -> float:
+    def _row_seconds(self, rows: int, context: int, requests: int) -> float:
         """Seconds of one more row in a pass of ``rows``."""
-        more = self._cost.seconds(2 * rows, context) - self._cost.seconds(rows, context)
-        return more / rows
+        few, many = self._cost.each((rows, 2 * rows), context, requests)
+        return (many - few) / rows
 
 
 def admit(
@@ -290,7 +290,7 @@ def admit(
     queue = _queue(offers)
     limits = sorted({offer.steps for _, offer in queue})
     widths = _widths(queue, limits, requests)
-    passes = dict(zip(widths, cost.each(widths, context), strict=True))
+    passes = dict(zip(widths, cost.each(widths, context, requests), strict=True))
     best, last, rows, deepest = requests / passes[requests], 0, requests, 0
     start, step, row = draft.parts()
     for limit in limits:

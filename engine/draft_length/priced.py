@@ -52,7 +52,7 @@ class Priced(DraftLength):
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         """Learn how fast tokens come."""
         for outcome in outcomes:
-            plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
+            plain = self._cost.seconds(*outcome.plain_pass)
             seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
             speedup = self._speedup(outcome.context)
             speedup.count(len(outcome.verdict.path), seconds / plain, TUNING.request_memory)

@@ -129,7 +129,7 @@ class Auto(Drafter):
 
     def _measure(self, outcome: Outcome) -> None:
         state, tokens = self._states[outcome.context.request], len(outcome.verdict.path)
-        plain = self._cost.seconds(outcome.batch, len(outcome.context.ids) * outcome.batch)
+        plain = self._cost.seconds(*outcome.plain_pass)
         seconds = outcome.draft_seconds + outcome.score_seconds + self._cost.overhead
         passes = seconds / plain
         state.count(tokens, passes)
@@ -144,8 +144,9 @@ class Auto(Drafter):
 
         Without this limit one pause of the machine would make an arm look slow until a restart.
         """
-        rows = outcome.batch - 1 + len(outcome.tree)
-        return 1 + self._cost.seconds(rows, len(outcome.context.ids) * outcome.batch) / plain
+        requests, context, _ = outcome.plain_pass
+        rows = requests - 1 + len(outcome.tree)
+        return 1 + self._cost.seconds(rows, context, requests) / plain
 
 
 def _said(run: DrafterRun) -> str:

@@ -252,7 +252,7 @@ class SpecExec(ModelDrafter):
         wave = self._wave_cost.seconds(1, len(growing)) or self.step_seconds
         rows, context = sum(s.size for s in searches), sum(len(s.context.ids) for s in searches)
         rate = sum(1 + s.gain for s in searches) / (
-            self._target_cost.seconds(rows, context) + done * wave
+            self._target_cost.seconds(rows, context, len(searches)) + done * wave
         )
         return HARVEST * sum(search.promise for search in growing) >= rate * wave
 

@@ -200,6 +200,11 @@ class Outcome:
         """Accepted tokens and the target's own."""
         return [*(self.tree.tokens[node] for node in self.verdict.path[1:]), self.verdict.bonus]
 
+    @property
+    def plain_pass(self) -> tuple[int, int, int]:
+        """Rows, context and requests of the pass without any draft, as ``PassCost`` takes them."""
+        return self.batch, len(self.context.ids) * self.batch, self.batch
+
 
 class Drafter(ABC):
     """Proposes one tree per request; never sees the target's scores of this round.

@@ -26,6 +26,7 @@ PROFILE_CONTEXT, PROFILE_CHUNK = (
     512,
     64,
 )  # tokens, and how many are read before others are listened to
+CONTEXT_ROWS = 16  # of the wider passes after that many tokens
 WIDE_ROWS = (1, 33, 65, 1, 129, 257, 513, 1025, 2049)  # root and tree, streamed
 STREAMED_SECONDS = 30.0  # a model that is read in minutes is measured at few widths
 WAITING = 0.05  # of a pass: it waited for the disk, and did not only meet it now and then
@@ -91,9 +92,9 @@ def measure(
             rounds.append(_round(target, widths, slot, interrupted))
         early = time.perf_counter() - started < 0.75 * PROFILE_SECONDS
         rounds += _narrow_rounds(target, rounds, slot, interrupted)
-        late = 0.0
+        late: dict[int, float] = {}
         if early and target.context > PROFILE_CONTEXT:
-            late = _after_context(target, slot, interrupted)
+            late = _after_context(target, widths, slot, interrupted)
     except _Interrupted:
         return False
     cost.reset({})
@@ -103,14 +104,21 @@ def measure(
     return True
 
 
-def _after_context(target: Target, slot: int, interrupted: Callable[[], bool]) -> float:
-    """Seconds of a pass of one row after ``PROFILE_CONTEXT`` tokens."""
+def _after_context(
+    target: Target, widths: Sequence[int], slot: int, interrupted: Callable[[], bool]
+) -> dict[int, float]:
+    """Seconds of a pass of one row, and of the usual drafts' most, after ``PROFILE_CONTEXT`` tokens."""
     try:
         for start in range(0, PROFILE_CONTEXT, PROFILE_CHUNK):
             if interrupted():
                 raise _Interrupted
             target.feed(slot, varied(target, start, PROFILE_CHUNK))
-        return median(timed(target, [chain([0])], slot) for _ in range(PROFILE_REPEATS))
+        most = max(width for width in widths if width <= CONTEXT_ROWS)
+        rows = {1: [chain([0])], most: [chain(varied(target, 0, most))]}
+        return {
+            width: median(timed(target, trees, slot) for _ in range(PROFILE_REPEATS))
+            for width, trees in rows.items()
+        }
     finally:
         target.crop(slot, 0)
 

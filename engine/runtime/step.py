@@ -128,10 +128,11 @@ def account(
     started, drafted, ended, again = times
     verified = ended - drafted - again
     context, rows = sum(len(i.running.ids) for i in items), sum(len(item.tree) for item in items)
-    idle = plain = cost.nominal(rows, context)
-    if rows > len(items):
-        plain = cost.nominal(len(items), context)
-    cost.observe(rows, context, score_seconds, overhead=verified - score_seconds)
+    requests = len(items)
+    idle = plain = cost.nominal(rows, context, requests)
+    if rows > requests:
+        plain = cost.nominal(requests, context, requests)
+    cost.observe(rows, context, score_seconds, verified - score_seconds, requests)
     for item, new in zip(items, emitted, strict=True):
         new.usage.seconds += ended - started
         new.usage.idle_plain_seconds += plain * new.plain_passes

@@ -2,7 +2,8 @@
 
 SmartSpec (arXiv 2406.14066) models a pass as c_kv * context + c_tok * tokens + c_const by least
 squares. Here the token part is a curve through measured knots, because real machines are flat for a
-few rows and steep later. A factor follows how busy the machine is: it learns from every pass. The
+few rows and steep later. And the context has a part for each row: a GPU reads keys and values once
+for all of them, a processor also computes, as much for a row as reading takes. A factor follows how busy the machine is: it learns from every pass. The
 shape of the curve learns only from two passes in a row of different widths: the load of the machine
 slows both alike, so it cancels.
 """
@@ -56,11 +57,13 @@ class LinearFit:
 class PassCost:
     """Seconds of one target pass over some rows, after some cached context.
 
-    Everything that decides lengths for one target shares one value; the engine feeds it.
+    A ``context`` is that of all ``requests`` in the pass together; each has the same part of it and of the
+    rows. Everything that decides lengths for one target shares one value; the engine feeds it.
     """
 
     knots: dict[int, float] = field(default_factory=dict)  # rows -> seconds, empty context
     per_context: float = 0.0  # seconds per cached token
+    per_row: float = 0.0  # seconds per cached token of a request and row of that request
     load: float = 1.0  # how many times its curve a pass takes right now
     overhead: float = 0.0  # seconds of a round outside draft and pass: verify, commit, emit
     hidden: int = 0  # rows computed while streamed weights are read: they cost nothing
@@ -72,40 +75,56 @@ class PassCost:
         self.knots[rows] = min(seconds, self.knots.get(rows, seconds))
         self._sorted = None
 
-    def profile_context(self, context: int, seconds: float) -> None:
-        """A single row after ``context`` cached tokens; call ``profile(1, ...)`` first."""
-        self.per_context = max(0.0, (seconds - self._curve(1)) / context)
+    def profile_context(self, context: int, seconds: Mapping[int, float]) -> None:
+        """Passes of a row, and of more, after ``context`` cached tokens; call ``profile`` first.
+
+        ``seconds`` by rows, the fewest first.
+        """
+        more = [max(0.0, each - self._curve(rows)) / context for rows, each in seconds.items()]
+        fewest, most = min(seconds), max(seconds)
+        steepest = more[0] / fewest  # through the origin
+        slope = (more[-1] - more[0]) / (most - fewest) if most > fewest else 0.0
+        self.per_row = min(max(0.0, slope), steepest)
+        self.per_context = more[0] - self.per_row * fewest
 
     def reset(self, knots: Mapping[int, float]) -> None:
         """Return to a measured curve and forget what ran since."""
         self.knots, self.load, self.overhead = dict(knots), 1.0, 0.0
         self._sorted = self._last = None
 
-    def observe(self, rows: int, context: int, seconds: float, overhead: float = 0.0) -> None:
+    def observe(
+        self, rows: int, context: int, seconds: float, overhead: float = 0.0, requests: int = 1
+    ) -> None:
         """One pass of the running engine; ``overhead`` is the rest of its round besides the draft."""
         self.overhead += TUNING.load_rate * (min(overhead, seconds) - self.overhead)
         if not self.knots:
             self.profile(rows, seconds)
             return
         curve = self._curve(rows)
-        usual = curve + self.per_context * context
+        usual = curve + self._reading(rows, context, requests)
         ratio = min(max(seconds / usual, 1 / TUNING.outlier), TUNING.outlier)
         self.load += TUNING.load_rate * (ratio - self.load)
         self._bend(rows, log(ratio), curve)
 
-    def seconds(self, rows: int, context: int = 0) -> float:
+    def seconds(self, rows: int, context: int = 0, requests: int = 1) -> float:
         """Expected seconds of a round without its draft."""
-        return self.overhead + self.load * (self._curve(rows) + self.per_context * context)
+        return self.overhead + self.load * self.nominal(rows, context, requests)
 
-    def nominal(self, rows: int, context: int = 0) -> float:
+    def nominal(self, rows: int, context: int = 0, requests: int = 1) -> float:
         """Seconds of the pass alone on an idle machine."""
-        return self._curve(rows) + self.per_context * context
+        return self._curve(rows) + self._reading(rows, context, requests)
 
-    def each(self, rows: Sequence[int], context: int = 0) -> list[float]:
+    def each(self, rows: Sequence[int], context: int = 0, requests: int = 1) -> list[float]:
         """``seconds`` of each of these ``rows``, which must not fall.
 
         Plain Python: every round asks for a few, and a numpy call takes longer.
         """
+        row = self.load * self.per_row * context / requests
+        level = self._level(rows, context)
+        return [each + row * count for each, count in zip(level, rows, strict=True)]
+
+    def _level(self, rows: Sequence[int], context: int) -> list[float]:
+        """The same without what each row takes of the context."""
         rest = self.overhead + self.load * self.per_context * context
         if not self.knots:
             return [rest + self.load * UNKNOWN_SECONDS] * len(rows)
@@ -130,9 +149,13 @@ class PassCost:
         ``requests`` share the pass. More rows cost each of them seconds, in which it would have
         decoded at ``pace`` times plain decoding.
         """
-        seconds = self.each(range(requests, requests + most + 1), context)
+        seconds = self.each(range(requests, requests + most + 1), context, requests)
         lost, plain = pace * requests, seconds[0]
         return tuple([lost * (each / plain - 1) for each in seconds])
+
+    def _reading(self, rows: int, context: int, requests: int) -> float:
+        """What the cached tokens take."""
+        return (self.per_context + self.per_row * rows / requests) * context
 
     def _curve(self, rows: int) -> float:
         """Linear between knots, never falling; beyond the last knot as steep as the last piece."""

@@ -164,7 +164,7 @@ class SlowMachine(PassCost):
     def __init__(self):
         super().__init__({1: 10.0, 64: 10.0})
 
-    def observe(self, rows, context, seconds, overhead=0.0):
+    def observe(self, rows, context, seconds, overhead=0.0, requests=1):
         """Nothing changes its mind."""
 
 

@@ -50,7 +50,8 @@ class Loaded:
 
     def engine(self, slots: int = 1) -> Engine:
         """An engine that has learnt nothing yet; it shares the weights, not the cost curve."""
-        cost = PassCost(dict(self.parts.cost.knots), self.parts.cost.per_context)
+        known = self.parts.cost
+        cost = PassCost(dict(known.knots), known.per_context, known.per_row)
         return assemble(
             replace(self.spec, slots=slots), replace(self.parts, cost=cost), self.no_draft
         )

@@ -5,11 +5,11 @@ import pytest
 from app.history import measurements
 from engine.request import Calibration
 
-PRICES = Calibration(((1, 0.01), (4, 0.02), (16, 0.05)), 1e-6, 8, 1e-4, whole=False)
+PRICES = Calibration(((1, 0.01), (4, 0.02), (16, 0.05)), 1e-6, 2e-7, 8, 1e-4, whole=False)
 
 
 def test_what_was_kept_is_found_by_its_key_alone(history):
-    history.calibrations.put("one", Calibration((), 0.0, 1))
+    history.calibrations.put("one", Calibration((), 0.0, 0.0, 1))
     history.calibrations.put("one", PRICES)
     assert history.calibrations.of("one") == PRICES
     assert history.calibrations.of("other") is None

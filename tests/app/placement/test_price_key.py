@@ -12,7 +12,7 @@ def test_the_key_changes_with_files_and_settings_alone(tmp_path):
     file = write(tmp_path / "m.gguf")
     spec = ModelSpec("m", str(file), backend="llama_cpp")
     key = price_key(spec)
-    assert price_key(replace(spec, calibration=Calibration((), 0.0, 1))) == key
+    assert price_key(replace(spec, calibration=Calibration((), 0.0, 0.0, 1))) == key
     settings = ({"exact": True}, {"threads": 3}, {"kv_type": "q8_0"}, {"context": 99}, {"slots": 1})
     keys = {price_key(replace(spec, **changed)) for changed in settings}
     os.utime(file, ns=(1, 1))

@@ -242,7 +242,7 @@ class Left:
             if interrupted():
                 return None
             time.sleep(0.001)
-        return Calibration(((1, 0.5),), 0.0, 1) if self.measurable else None
+        return Calibration(((1, 0.5),), 0.0, 0.0, 1) if self.measurable else None
 
 
 def leaving(left: Left) -> Callable[[ModelSpec], FakeEngine]:

@@ -68,7 +68,7 @@ def check_joint_law(sampling, policy_over):
 class Unmeasured(PassCost):
     """Passes are never measured: choices are the paper's, however fast this machine is."""
 
-    def observe(self, rows, context, seconds, overhead=0.0):
+    def observe(self, rows, context, seconds, overhead=0.0, requests=1):
         """Nothing is learned."""
 
 

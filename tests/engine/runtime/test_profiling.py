@@ -114,6 +114,22 @@ class Clocked:
         return b""
 
 
+class Reading(Clocked):
+    """One whose passes take longer after more tokens."""
+
+    context = 4096
+
+    def __init__(self, seconds: Callable[[int, int], float]) -> None:
+        super().__init__(lambda rows, _: seconds(rows, self.held))
+        self.held = 0
+
+    def feed(self, slot: int, tokens: Sequence[int]) -> None:
+        self.held += len(tokens)
+
+    def crop(self, slot: int, length: int) -> None:
+        self.held = length
+
+
 @pytest.fixture
 def profiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Clocked], PassCost]:
     """The cost curve that is measured of a target."""
@@ -203,6 +219,18 @@ def test_where_a_block_of_rows_begins_is_measured(profiled) -> None:
     cost = profiled(target)
     for rows in (1, 4, 5, 8, 9, 12):
         assert cost.nominal(rows) == pytest.approx(seconds(rows, 0))
+
+
+@pytest.mark.parametrize("each", [0.0, 1e-5])
+def test_what_rows_take_of_a_long_text_is_measured(profiled, each) -> None:
+    """Sixteen rows after 2000 tokens took a processor 100 ms; priced like one row it was 31."""
+
+    def seconds(rows: int, context: int) -> float:
+        return 0.005 + 0.001 * rows + (2e-6 + each * rows) * context
+
+    cost = profiled(Reading(seconds))
+    for rows in (1, 16):
+        assert cost.nominal(rows, 2000) == pytest.approx(seconds(rows, 2000))
 
 
 class Read:

@@ -37,8 +37,35 @@ def test_the_smallest_of_several_profiles_counts():
 
 def test_context_adds_a_line():
     cost = profiled({1: 1.0})
-    cost.profile_context(500, 2.0)
+    cost.profile_context(500, {1: 2.0})
     assert cost.seconds(1, 1000) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("late", "rows", "context", "requests", "seconds"),
+    [
+        ({1: 2.0, 16: 19.0}, 8, 500, 1, 2.0 + 8),  # every row reads the context by itself
+        ({1: 2.0, 16: 19.0}, 8, 1000, 2, 2.0 + 8),  # each of two requests has half of both
+        ({1: 2.0, 16: 4.0}, 8, 500, 1, 2.0 + 1),  # it is read once for all rows
+        ({1: 2.0, 16: 11.5}, 8, 500, 1, 2.0 + 0.5 + 8 / 2),  # in part
+        ({1: 2.0, 16: 3.0}, 8, 500, 1, 2.0 + 1),  # a measurement that cannot be: as if read once
+        ({1: 1.0, 16: 90.0}, 8, 500, 1, 2.0),  # one row says that reading takes nothing
+    ],
+)
+def test_a_row_takes_its_own_part_of_the_context(late, rows, context, requests, seconds):
+    cost = profiled({1: 1.0, 8: 2.0, 16: 3.0})
+    cost.profile_context(500, late)
+    assert cost.seconds(rows, context, requests) == pytest.approx(seconds)
+    assert cost.each([rows], context, requests) == pytest.approx([seconds])
+
+
+def test_passes_over_long_texts_leave_the_curve_as_it_was():
+    cost = profiled({1: 1.0, 16: 3.0})
+    cost.profile_context(500, {1: 2.0, 16: 19.0})
+    for _ in range(500):
+        for rows in (1, 16):
+            cost.observe(rows, 2000, cost.nominal(rows, 2000))
+    assert cost.nominal(16) == pytest.approx(3.0)
 
 
 @given(st.dictionaries(st.integers(1, 256), seconds, min_size=1, max_size=6), st.integers(1, 255))
@@ -51,6 +78,7 @@ def test_more_rows_never_cost_less(points, rows):
 def test_many_widths_at_once_cost_what_each_costs(points, context):
     cost = profiled(points)
     cost.per_context, cost.load, cost.overhead = 1e-4, 1.3, 0.002
+    cost.per_row = 3e-5
     widths = [1, 2, 3, 17, 64, 300]
     found = cost.each(widths, context)
     assert found == pytest.approx([cost.seconds(n, context) for n in widths])
