@@ -44,9 +44,7 @@ class RemoteEngine:
         return urlsplit(self.address).netloc
 
 
-def remote_engines(
-    tables: Mapping[str, Any], place: str = "engines."
-) -> tuple[RemoteEngine, ...]:
+def remote_engines(tables: Mapping[str, Any], place: str = "engines.") -> tuple[RemoteEngine, ...]:
     """The engines of the tables [engines.NAME]; an error names ``place``. Raises SettingsError."""
     return tuple(_engine(name, table, place + name) for name, table in tables.items())
 

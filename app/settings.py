@@ -16,8 +16,8 @@ from typing import Any
 
 import platformdirs
 
+from app.catalog_rows import catalog_file, engine_rows
 from app.errors import SettingsError
-from app.models.catalog_rows import catalog_file, engine_rows
 from app.other_folders import OtherFolders, hub_login, other_folders
 from app.remote_engine import RemoteEngine, remote_engines
 
@@ -186,9 +186,7 @@ class _Given:
     source: str
 
 
-def load_settings(
-    environ: Mapping[str, str] = os.environ, catalog: Path | None = None
-) -> Settings:
+def load_settings(environ: Mapping[str, str] = os.environ, catalog: Path | None = None) -> Settings:
     """Defaults, overridden by config.toml, then by the environment; creates nothing on disk.
 
     ``catalog`` is a models.yaml that may name engines, by default the product's. Raises SettingsError for a

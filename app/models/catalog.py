@@ -11,10 +11,10 @@ from typing import Any
 
 from typing_extensions import override
 
+from app.catalog_rows import PACKAGE, catalog_file, catalog_rows, row_shape
 from app.errors import SettingsError, UnknownModel
 from app.files import replace_file
 from app.model_names import Pasted, meant, pasted
-from app.models.catalog_rows import PACKAGE, catalog_file, catalog_rows, row_shape
 from app.models.model_check import check_model
 from app.settings import DTYPES, Settings, expanded, packaged
 from engine.decoder.config import backend_for

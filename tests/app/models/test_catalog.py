@@ -400,10 +400,13 @@ def test_a_repository_names_what_was_pulled_from_it(settings, folder):
             find_entry(load_catalog(settings), name)
 
 
-ENGINE = GOOD + """
+ENGINE = (
+    GOOD
+    + """
   - {name: office, backend: openai, address: "http://10.0.0.5:8000/v1/", model: qwen3, key: "env:OFFICE"}
   - {name: lab, backend: openai, address: "http://lab/v1", timeout: 5}
 """
+)
 
 
 def test_an_entry_can_be_an_engine_that_is_already_there(tmp_path):

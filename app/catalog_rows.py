@@ -34,7 +34,7 @@ FIELDS = {
     "why": str,
 }
 REQUIRED = ("name", "description", "licence")
-PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parent
 _BACKEND = re.compile(r"^[^#\n]*\bbackend:", re.MULTILINE)  # a field of no other entries
 
 
