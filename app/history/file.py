@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from app.errors import HistoryError, UnknownConversation
 from app.history.migrations import STEPS, UnknownSchemaError, applied_steps, apply_steps
+from app.history.search import teach
 
 PATIENCE_SECONDS = 20.0  # how long a writer waits for another process
 POLL_SECONDS = 0.01
@@ -155,6 +156,7 @@ def _prepare(path: Path, connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")  # a few commits a minute: durable is cheap
     connection.execute("PRAGMA foreign_keys = ON")
+    teach(connection)
     _migrate(path, connection, done)
 
 

@@ -169,6 +169,40 @@ OWNERS = (
 )
 
 
+# Of the folded text, which no other table holds; ``app.history.search`` folds it.
+FOLDED = (
+    "DROP TRIGGER messages_text_insert",
+    "DROP TRIGGER messages_text_delete",
+    "DROP TRIGGER messages_text_update",
+    "DROP TABLE messages_text",
+    """
+    CREATE VIRTUAL TABLE messages_text USING fts5(
+        content, content='',
+        tokenize="unicode61 remove_diacritics 0 categories 'L* M* N* Co So'", prefix='2 3'
+    )
+    """,
+    """
+    CREATE TRIGGER messages_text_insert AFTER INSERT ON messages BEGIN
+        INSERT INTO messages_text(rowid, content) VALUES (new.seq, folded(new.content));
+    END
+    """,
+    """
+    CREATE TRIGGER messages_text_delete AFTER DELETE ON messages BEGIN
+        INSERT INTO messages_text(messages_text, rowid, content)
+        VALUES ('delete', old.seq, folded(old.content));
+    END
+    """,
+    """
+    CREATE TRIGGER messages_text_update AFTER UPDATE OF content ON messages BEGIN
+        INSERT INTO messages_text(messages_text, rowid, content)
+        VALUES ('delete', old.seq, folded(old.content));
+        INSERT INTO messages_text(rowid, content) VALUES (new.seq, folded(new.content));
+    END
+    """,
+    "INSERT INTO messages_text(rowid, content) SELECT seq, folded(content) FROM messages",
+)
+
+
 # In order; a step that was released is never edited. Files up to 0.1.0 hold these names in
 # sqlite-utils' table, later ones their count as user_version.
 STEPS = {
@@ -179,6 +213,7 @@ STEPS = {
     "m005_search": SEARCH,  # an index over the words of all messages
     "m006_prices": PRICES,  # what passes of a model cost, as measured at a load
     "m007_owners": OWNERS,  # whose conversations and presets they are
+    "m008_folded": FOLDED,  # the index without accents, in every script
 }
 APPLICATION_ID = 0x736C6970  # "slip", in the header of a file of ours
 OLD_TABLE = "_sqlite_migrations"

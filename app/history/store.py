@@ -1,7 +1,6 @@
 """Conversations as trees of messages, with the facts under answers, presets and a search."""
 
 import json
-import re
 import sqlite3
 import uuid
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import HistoryError, UnknownConversation
+from app.history import search
 from app.history.figures import Figures
 from app.history.file import HistoryFile, references_checked
 from app.history.measurements import Measurements, StoredCalibrations
@@ -69,28 +69,6 @@ REWRITE = f"""
 UPDATE messages SET content = ?, finish_reason = ? WHERE id = ? AND EXISTS (
     SELECT 1 FROM conversations WHERE id = messages.conversation AND {OWNED})
 """  # noqa: S608 - the only thing put in is ours
-
-NEWEST_MATCHES = 5000  # matching messages looked at: a word of every message stays fast
-
-IN_TITLE = "title LIKE ? ESCAPE '\\'"
-WITH_WORDS = f"""
-SELECT conversation FROM messages WHERE seq IN (
-    SELECT rowid FROM messages_text WHERE messages_text MATCH ?
-    ORDER BY rowid DESC LIMIT {NEWEST_MATCHES})
-"""  # noqa: S608 - the only thing put in is a number of ours
-OF_OWNER = f"""
-SELECT messages.conversation FROM messages_text
-JOIN messages ON messages.seq = messages_text.rowid
-JOIN conversations ON conversations.id = messages.conversation
-WHERE messages_text MATCH ? AND conversations.owner = ?
-ORDER BY messages_text.rowid DESC LIMIT {NEWEST_MATCHES}
-"""  # noqa: S608 - the same
-# Where no spaces are between words, the index holds whole sentences as one word.
-WITH_TEXT = "SELECT conversation FROM messages WHERE content LIKE ? ESCAPE '\\'"
-UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7ff\uf900-\ufaff"
-    "\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
-)  # Thai, Lao, Tibetan, Burmese, Khmer, Korean, Chinese, Japanese
 
 FACTS = """
 SELECT answers.message, answers.facts
@@ -197,7 +175,7 @@ class History:
 
         With ``words``, only those whose title or messages have all of them, or words that begin so.
         """
-        where, found = _found(words, self.owner)
+        where, found = search.condition(words, self.owner)
         sql = (
             f"SELECT {LISTED} FROM conversations WHERE {where} AND {OWNED}"  # noqa: S608
             " ORDER BY pinned DESC, touched DESC LIMIT ?"
@@ -332,31 +310,6 @@ class History:
 def storable(text: str) -> str:
     """The same text; half characters, which UTF-8 cannot hold, become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _found(words: str, owner: str | None) -> tuple[str, list[str]]:
-    """The condition for conversations with all ``words``, or words that begin so, and its values.
-
-    Quoted for the full-text index, so that no word is read as an operator; it splits inside quotes.
-    """
-    kept = [word.replace('"', " ") for word in words.split() if re.search(r"\w", word)]
-    if not kept:
-        return "true", []
-    spaced = " ".join(f'"{word}"*' for word in kept if not UNSPACED.search(word))
-    own = (WITH_WORDS, [spaced]) if owner is None else (OF_OWNER, [spaced, owner])
-    queries = [own] if spaced else []
-    queries += [(WITH_TEXT, [_like(word)]) for word in kept if UNSPACED.search(word)]
-    inside = " AND ".join(f"id IN ({sql})" for sql, _ in queries)
-    return f"({IN_TITLE} OR {inside})", [
-        _like(words),
-        *(value for _, values in queries for value in values),
-    ]
-
-
-def _like(words: str) -> str:
-    """A pattern of LIKE for titles that contain the words as typed."""
-    escaped = re.sub(r"([\\%_])", r"\\\1", words.strip())
-    return f"%{escaped}%"
 
 
 def _facts(kept: dict[str, Any]) -> AnswerFacts:

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from app.history.records import Conditions
+from app.history.search import teach
 from app.history.store import History
 from app.history.task_class import TaskClass, TemperatureClass
 from engine.request import DepthCount, DrafterRun, Stats
@@ -75,6 +76,7 @@ def fill(history: History, conversations: int) -> None:
     rng = random.Random(7)
     texts = [" ".join(rng.choices(WORDS, k=30)) for _ in range(2000)]
     with closing(sqlite3.connect(history.upkeep.path)) as database, database:
+        teach(database)
         database.executemany(
             "INSERT INTO conversations(id, title, created, touched) VALUES (?, ?, '2026', ?)",
             ((f"c{n}", " ".join(rng.choices(WORDS, k=4)), n) for n in range(conversations)),

@@ -9,7 +9,8 @@ import pytest
 from app.errors import UnknownConversation
 from app.history import transfer
 from app.history.records import Preset
-from app.history.store import NEWEST_MATCHES, History
+from app.history.search import NEWEST_MATCHES
+from app.history.store import History
 from engine.request import FinishReason
 
 ANNA, BEN = "anna", "ben"

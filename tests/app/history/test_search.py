@@ -29,6 +29,8 @@ def named(history):
         ("100%_", []),
         ("", ["Boats", "Hens"]),
         (" .", ["Boats", "Hens"]),  # nothing that could be found
+        ("boats naive", ["Boats"]),  # one word in the title, the other in a message
+        ("\0eggs", ["Hens"]),
     ],
 )
 def test_words_are_found(named, words, titles):
@@ -53,6 +55,40 @@ def test_words_are_found_in_languages_without_spaces(named, text, words):
     named.add_message(chat, None, "user", text)
     assert [one.title for one in named.conversations(words=words)] == ["Trip"]
     assert named.conversations(words=f"{words} eggs") == named.conversations(words="上海") == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Straße", "STRASSE"),
+        ("Łódź", "lodz"),
+        ("Æbler på Øland", "aebler pa oland"),
+        ("İstanbul ıssız", "istanbul issiz"),  # noqa: RUF001
+        ("Άνθρωπος", "ανθρωποσ"),
+        ("ещё", "еще"),
+        ("يُوسُف الأحمد", "يوسف الاحمد"),
+        ("שָׁלוֹם", "שלום"),
+        ("ﾀﾜｰ Ｔｏｋｙｏ", "タワー tokyo"),  # noqa: RUF001
+        ("re\u0301sume\u0301", "résumé"),
+        ("Donau\u00addampfer", "donaudampfer"),
+        ("I ❤️ it", "i ❤ it"),
+        ('the "quoted" 50 %', 'THE "quoted" 50 %'),
+    ],
+)  # fmt: skip
+def test_words_are_found_as_people_type_them_in_titles_and_messages(named, one, other):
+    for text, words in ((one, other), (other, one)):
+        titled, told = (named.create_conversation(title).id for title in (text, "told"))
+        named.add_message(told, None, "user", text)
+        assert {titled, told} <= {found.id for found in named.conversations(words=words)}
+    assert named.conversations(words=f"{one} eggs") == []
+
+
+def test_words_of_a_question_and_its_answer_are_found_together(named):
+    chat = named.create_conversation("Zoo").id
+    asked = named.add_message(chat, None, "user", "a zebra")
+    named.add_message(chat, asked.id, "assistant", "a giraffe")
+    assert [one.title for one in named.conversations(words="giraffe zebra zoo")] == ["Zoo"]
+    assert named.conversations(words="giraffe eggs") == []
 
 
 def test_deleted_and_changed_words_are_not_found(named):
