@@ -1,8 +1,10 @@
 """An answer's Markdown, changed so that Gradio shows all of it: no text is HTML, formulas are marked.
 
-Gradio removes tags that it does not know, strikes out what is between single tildes, and looks for
-formulas inside code, too. Markdown itself takes asterisks for products and underscores for names away,
-and shows neither where a reference leads nor a picture that this page may not load.
+Gradio removes tags that it does not know, strikes out what is between single tildes, looks for
+formulas inside code, too, and takes tags after an address for a part of it. Markdown itself takes
+asterisks for products and underscores for names away, cuts a row of a table at the bars of code, knows no
+words that end without a space, and shows neither where a reference leads nor a picture that this page may
+not load.
 """
 
 import re
@@ -30,18 +32,35 @@ _REFERENCE = (
     rf"\[[^\[\]\n{_OURS}]+\]:[ \t]*[^\s{_OURS}]+(?:[ \t]+(?:\"[^\"\n{_OURS}]*\"|'[^'\n{_OURS}]*'))?"
 )
 _LINE = r"(?:(?!\n[ \t]*\n).)+?"  # up to an empty line
+_CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`){}(?<!`)(?P=ticks)(?!`)"
+_STRONG = rf"(?:[^*\n<&~$`\\!\[\]_{_OURS}]|!(?!\[))+"  # what may be inside, and is nothing else
+_LEADS = "https?://|mailto:|tel:"  # somewhere else than to this page
+_LABEL = r"(?:[^\[\]\n]|\[[^\[\]\n]{0,300}\])*"
+_ENVIRONMENT = (
+    r"(?:align|alignat|aligned|array|cases|equation|gather|gathered|split|[bpvBV]?matrix)\*?"
+)
 _MARKED = re.compile(
     rf"""
-    (?P<code>(?<!`)(?P<ticks>`+)(?!`){_LINE}(?<!`)(?P=ticks)(?!`))
-    | \$\$(?P<display>.+?)\$\$ | \\\[(?P<bracketed>.+?)\\\]
+    (?P<code>{_CODE_SPAN.format(_LINE)})
+    | \$\$(?P<display>.+?)\$\$
+    | \\\[(?P<bracketed>(?!\s*\d*\s*\\\]).+?)\\\]  # not a number in brackets, or an empty box
+    | (?P<environment>\\begin\{{(?P<named>{_ENVIRONMENT})\}}.+?\\end\{{(?P=named)\}})
     | \\\((?P<inline>{_LINE})\\\)
     # not between two prices: no space inside, no digit after it
-    | (?<![\\$\w])\$(?P<dollars>[^\s$](?:[^$\n]{{0,200}}[^\s$\\])?)\$(?![$\w])
-    | (?P<kept>\\[!-/:-@\[-`{{-~] | <[a-z][a-z0-9+.-]{{1,31}}:[^\s<>]*> | (?<=\]\()<[^<>\n]*>(?=\)))
+    | (?<![\\$\w])\$(?P<dollars>(?!\s)(?:\\[^\n]|[^$\n\\]){{1,200}}(?<!\s))\$(?![$\w])
+    | (?P<kept>\\[!-/:-@\[-`{{-~] | <[a-z][a-z0-9+.-]{{1,31}}:[^\s<>]*> | (?<=\]\()<(?:{_LEADS})[^<>\n]*>(?=\))
+        | !\[[^\[\]\n]*\]\(data:image/[^\s()]*\))
     | (?P<break><br[ ]?/?>)
-    | !\[(?P<alt>[^\[\]\n]*)\]\((?P<picture>https?://[^\s()]+)[^()\n]*\)
+    | !\[(?P<alt>(?:(?!\n[ \t]*\n)[^\[\]])*)\]\((?P<picture><https?://[^<>\n]*>|https?://(?:[^\s()]|\([^\s()]*\))+)[^()\n]*\)
+    | (?P<bang>!)(?=\[)
+    # a link that leads nowhere from here, or an index and a call
+    | (?P<bracket>\[)(?={_LABEL}\]\((?!<?(?:{_LEADS}))[^\n]{{0,500}}\))
+    | (?P<address>(?:https?://|www\.)[^\s<>"'()\[\]`]+(?=["']?[<>]))
     | ^(?P<before>[ ]{{0,3}}(?:(?:[-*+>]|\d+[.)])[ ]+)*)(?P<reference>{_REFERENCE})[ \t]*$
     | (?<![\w\\])__(?P<name>[a-z](?:\w*[a-z0-9])?)__(?!\w)
+    # strong up to a sign, next to a letter: Chinese and Japanese have no spaces there
+    | (?P<lead>[^\W\d_a-z])(?P<signs>\*\*(?=[^\w\s*]){_STRONG}(?<!\s)\*\*(?!\*))(?P<next>(?<=[^\w\s*]\*\*)[^\W\d_])?
+    | (?<![*\\\da-z)\]])(?P<sign>\*\*(?![\s*\d]){_STRONG}(?<=[^\w\s])\*\*)(?P<trail>[^\W\d_])
     # what is emphasised from its first letter on, and no product or power
     | (?P<emphasis>(?<![\w*\\])(?P<stars>\*\*?)(?![\s*])[^*\n<&~$`\\!\[\]_{_OURS}]+(?<!\s)(?P=stars)(?!\*))
     | (?P<html><|&(?=\#?\w+;)|(?<!~)~(?!~)|(?<=[0-9a-z)])\*(?=[0-9a-z])|(?<=[0-9)])\*(?=\()|(?<=[0-9a-z)])\*\*(?=[0-9]))
@@ -49,6 +68,10 @@ _MARKED = re.compile(
     """,
     re.DOTALL | re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
+_BAR = re.compile(r"(?<!\\)\|")
+_CODE_IN_LINE = re.compile(_CODE_SPAN.format(".+?"))
+_SIGNS = re.compile(r"[<&~*_\\\[\]]")  # what Markdown would read
+_ENDS_ADDRESS = "<!---->"  # as only a space and a tag do; Gradio takes it out
 
 
 class _Block(NamedTuple):
@@ -75,7 +98,21 @@ def _references(blocks: Iterable[_Block]) -> str:
 def _shown(block: _Block) -> str:
     if block.kind in _CODE:
         return _LANGUAGE.sub(lambda found: found[1] + _OTHERWISE[found[2]], block.text)
-    return _MARKED.sub(_in_table if block.kind == "table_open" else _in_text, block.text)
+    if block.kind == "table_open":
+        return _MARKED.sub(_in_table, _with_whole_cells(block.text))
+    return _MARKED.sub(_in_text, block.text)
+
+
+def _with_whole_cells(table: str) -> str:
+    """A row with more cells than the head has bars inside code, which would end a cell."""
+    head, *rows = table.splitlines(keepends=True)
+    most = len(_BAR.findall(head))
+    return head + "".join(
+        _CODE_IN_LINE.sub(lambda code: _BAR.sub(r"\\|", code[0]), row)
+        if len(_BAR.findall(row)) > most
+        else row
+        for row in rows
+    )
 
 
 def has_formulas(text: str) -> bool:
@@ -103,22 +140,46 @@ def _in_table(found: re.Match[str]) -> str:
 
 
 def _in_text(found: re.Match[str]) -> str:
-    display = found["display"] or found["bracketed"]
-    inline = found["inline"] or found["dollars"]
-    if display or inline:
+    display = found["display"] or found["bracketed"] or found["environment"]
+    formula = display or found["inline"] or found["dollars"]
+    if formula:
         left, right = DISPLAY if display else INLINE
-        return f"{left}{display or inline}{right}"
+        return f"{left}{formula}{right}" if _closed(formula) else _as_written(found[0])
     if found["mark"]:
         return "\ufffd"
-    return _hidden_by_markdown(found) or found[0]
+    return _hidden_by_markdown(found) or _tight(found) or found[0]
+
+
+def _closed(formula: str) -> bool:
+    """Whether it ends outside of braces; else the page would look for its end in all that follows."""
+    bare = re.sub(r"\\.", "", formula, flags=re.DOTALL)
+    return not bare.endswith("\\") and bare.count("{") <= bare.count("}")
+
+
+def _as_written(text: str) -> str:
+    return _SIGNS.sub(lambda sign: _entity(sign[0]), text)
+
+
+def _entity(letter: str) -> str:
+    return f"&#{ord(letter)};"
+
+
+def _tight(found: re.Match[str]) -> str:
+    """Strong text between letters, which are written so that they count as signs; empty for all else."""
+    if found["signs"]:
+        after = _entity(found["next"]) if found["next"] else ""
+        return f"{_entity(found['lead'])}{found['signs']}{after}"
+    return f"{found['sign']}{_entity(found['trail'])}" if found["sign"] else ""
 
 
 def _hidden_by_markdown(found: re.Match[str]) -> str:
     """What Markdown or Gradio would not show, so that it is shown; empty for all else."""
     if found["picture"]:
-        return f"[{found['alt'] or found['picture']}]({found['picture']})"
-    if found["reference"]:
-        return f"{found['before']}\\{found['reference']}"
+        return f"[{found['alt'].strip() or found['picture'].strip('<>')}]({found['picture']})"
+    if found["bang"] or found["bracket"] or found["reference"]:
+        return f"{found['before'] or ''}\\{found['reference'] or found[0]}"
+    if found["address"]:
+        return f"{found['address']}{_ENDS_ADDRESS}"
     if found["name"]:
         return rf"\_\_{found['name']}\_\_"
     if found["break"]:

@@ -100,7 +100,10 @@ SHOWN, WITHIN = "\ufdd0{}\ufdd1", "\ufdd2{}\ufdd3"  # around formulas
         ("(~2000 m) (~5000 m) ~~gone~~", "(&#126;2000 m) (&#126;5000 m) ~~gone~~"),
         ("|a|b|\n|-|-|\n|x<br>y|<b>|\n\nuse <br>", "|a|b|\n|-|-|\n|x<br>y|&lt;b>|\n\nuse &lt;br>"),
         ("- a\n\n      <b> in code\n\n<b>", "- a\n\n      <b> in code\n\n&lt;b>"),
-        ("<https://a.b/~c> [d](<e f>)", "<https://a.b/~c> [d](<e f>)"),
+        ("<https://a.b/~c> [d](<https://e f>)", "<https://a.b/~c> [d](<https://e f>)"),
+        ("[d](<e f>) [x](/y) run[0](a)", r"\[d](&lt;e f>) \[x](/y) run\[0](a)"),
+        ("[a](javascript:b(1)) [c](#d) [e](mailto:f@g)", r"\[a](javascript:b(1)) \[c](#d) [e](mailto:f@g)"),
+        ('<a href="https://a.b">c</a>', '&lt;a href="https://a.b<!---->">c&lt;/a>'),
         (r"\<b> \`<b>`", r"\<b> \`&lt;b>`"),
         (
             "2*3*4 = 24, x*y*z, 2**3 + 3**2",
@@ -112,28 +115,34 @@ SHOWN, WITHIN = "\ufdd0{}\ufdd1", "\ufdd2{}\ufdd3"  # around formulas
         ("`__init__` and __so bold__", "`__init__` and __so bold__"),
         ("![a cat](https://a.b/c.png)", "[a cat](https://a.b/c.png)"),
         ("![](https://a.b/c.png 'x')", "[https://a.b/c.png](https://a.b/c.png)"),
+        ("![a\nb](https://a.b/c_(d).png) ![](<https://a.b/c d>)", "[a\nb](https://a.b/c_(d).png) [https://a.b/c d](<https://a.b/c d>)"),
+        ("![a](//b.c) ![d][e] vec![1]", r"\!\[a](//b.c) \![d][e] vec\![1]"),
+        ("![a](data:image/png;base64,AA)", "![a](data:image/png;base64,AA)"),
+        ("他说**“你好”**了 と**「はい」**と", "他&#35828;**“你好”**&#20102; &#12392;**「はい」**&#12392;"),
+        ("**Note:**text 日本の**強調「a」**です", "**Note:**&#116;ext 日本の**強調「a」**&#12391;す"),
+        ("f(x)**y + g(z)**k, a**(b) + c**(d)", "f(x)**y + g(z)**k, a**(b) + c**(d)"),
+        (r"$\frac{1}{$ and \(a\\) so", r"$&#92;frac{1}{$ and &#92;(a&#92;&#92;) so"),
+        (r"$\text{now} \$5$ see \[1\] \[ \]", WITHIN.format(r"\text{now} \$5") + r" see \[1\] \[ \]"),
+        ("\\begin{cases}a<b\\end{cases}", SHOWN.format("\\begin{cases}a<b\\end{cases}")),
+        ("\\begin{itemize}<b>\\end{itemize}", "\\begin{itemize}&lt;b>\\end{itemize}"),
+        ("|a|b|\n|-|-|\n|`x||y`|2|\n|`1`|`2`|", "|a|b|\n|-|-|\n|`x\\|\\|y`|2|\n|`1`|`2`|"),
         ("see [1]\n\n[1]: https://a.b", "[1]: https://a.b\n\nsee [1]\n\n\\[1]: https://a.b"),
         ("- [a b]: <x> 'y'", "[a b]: <x> 'y'\n\n- \\[a b]: <x> 'y'"),
         ("[note]: two words follow", "[note]: two words follow"),
         ("```\n[1]: x\n![](https://a.b)\n```", "```\n[1]: x\n![](https://a.b)\n```"),
         ("```mermaid\ngraph TD\n```", "```text\ngraph TD\n```"),
     ],
-)
+)  # fmt: skip
 def test_answers_are_shown_as_written(written, shown):
     assert markdown.shown(written) == shown
 
 
-@given(st.text(st.sampled_from("$ab \n`\\5<>~&;()[]|-*"), max_size=60))
-def test_law_only_html_tildes_asterisks_and_the_marks_of_formulas_change(text):
-    marks = {
-        "&lt;": "<",
-        "&#126;": "~",
-        "&#42;": "*",
-        "&amp;": "&",
-        **dict.fromkeys("\ufdd0\ufdd1\ufdd2\ufdd3", ""),
-    }
+@given(st.text(st.sampled_from("$ab \n`\\5<>~&;()[]|-*!{}说。"), max_size=60))
+def test_law_only_signs_are_written_otherwise_and_the_marks_of_formulas_are_new(text):
+    marks = {"&lt;": "<", "&amp;": "&", **dict.fromkeys("\ufdd0\ufdd1\ufdd2\ufdd3", "")}
     back = re.sub("|".join(marks), lambda found: marks[found[0]], markdown.shown(text))
-    bare = re.compile(r"[$()\[\]\\]|&amp;|&lt;|&#126;|&#42;")
+    back = re.sub(r"&#(\d+);", lambda found: chr(int(found[1])), back)
+    bare = re.compile(r"[$()\[\]\\]|&amp;|&lt;|[<~*]")
     assert bare.sub("", back) == bare.sub("", text)
 
 
