@@ -11,6 +11,14 @@ MAX_BYTES = 2 * 2**20
 TITLE, LONGEST_NAME = 60, 120  # characters
 _HEAD = re.compile(r"\[File (?P<name>[^\n]+), (?P<length>[0-9]{1,8}) characters\]\n")
 _TAIL = "\n[End of file]\n\n"
+_KINDS = {  # by their first bytes: what people try first
+    b"%PDF-": "a PDF",
+    b"PK\x03\x04": "an office document or an archive",
+    b"\xd0\xcf\x11\xe0": "an office document",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"GIF8": "a picture",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,12 @@ class Attachment:
 def read_attachment(name: str, data: bytes) -> Attachment:
     """The file's text; raises AttachmentRefused for what is too large or no text."""
     shown = _short(" ".join(name.split()), LONGEST_NAME) or "file"
+    kind = next((kind for mark, kind in _KINDS.items() if data.startswith(mark)), None)
+    if kind is not None:
+        raise AttachmentRefused(
+            f"{shown} is {kind}, and only text is read here; copy its words into the message, or "
+            "save them as a text file"
+        )
     if len(data) > MAX_BYTES:
         raise AttachmentRefused(
             f"{shown} has {len(data) / 2**20:.1f} MiB; use a text of at most "

@@ -15,11 +15,12 @@ _MARKS = (  # the longer ones first: UTF-32's begins with UTF-16's
 _EAST = "、-〿＀-｠一-龥"
 # What most of the characters above ASCII are in a text of this encoding; where two fit, the first.
 _OLD = (
-    ("cp1252", "àáâãäåæçèéêëìîïíñòóôõöøùúûüßœÀÁÂÄÅÆÇÈÉÊÍÎÑÓÔÖØÚÜ¿¡“”„‘’‚–—…•€£§°©®«»´·×½¼¾²³±µ"),  # noqa: RUF001
+    ("cp1252", "àáâãäåæçèéêëìîïíñòóôõöøùúûüßœÀÁÂÄÅÆÇÈÉÊÍÎÑÓÔÖØÚÜ¿¡“”„‘’‚–—…•€£§°©®«»´·×½¼¾²³±µªº"),  # noqa: RUF001
     ("cp1250", "áčćďěéęíłňńóőřšśťúůűýžźżąĄĆČĘŁŚŠŻŽöüäţăâî“”„–—…"),  # noqa: RUF001
+    ("iso8859_2", "áčćďěéęíłňńóőřšśťúůűýžźżąĄĆČĘŁŚŠŻŽöüäţăâî"),
     ("cp1254", "ışğçöüİŞĞÇÖÜâî“”’–—…"),  # noqa: RUF001
     ("euc_jp", f"ぁ-ヶー{_EAST}"),
-    ("shift_jis", f"ぁ-ヶー{_EAST}"),
+    ("cp932", f"ぁ-ヶー{_EAST}①-⑳ｦ-ﾟ"),
     ("euc_kr", "가-힣、-〿＀-｠"),
     ("gb2312", _EAST),
     ("big5", _EAST),
@@ -31,10 +32,10 @@ _OLD = (
     ("cp1255", "אבדהוילמםנןרשתךעחכ"),
     ("cp1256", "ابتدرسعفقكلمنهويةأ،؟"),
 )
-_LATIN = ("cp1252", "cp1250", "cp1254")
+_LATIN = ("cp1252", "cp1250", "iso8859_2", "cp1254")
 _ACCENTS = re.compile(r"[A-Za-z][^\x00-\x7f]|[^\x00-\x7f][A-Za-z]")  # inside of words
 _WORDS = re.compile(r"(?<![A-Za-z])[^\x00-\x7f\W]{4,}(?![A-Za-z])")  # without a Latin letter
-_JAPANESE, _KANA = ("euc_jp", "shift_jis"), re.compile("[ぁ-ん]")
+_JAPANESE, _KANA = ("euc_jp", "cp932"), re.compile("[ぁ-んァ-ヶ]")
 _LEAST = 0.6  # share of expected characters
 _ENOUGH = 20_000  # bytes that tell the encoding
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
@@ -43,12 +44,12 @@ _MOST_CONTROLS = 0.01
 
 def decoded(data: bytes) -> str | None:
     """The text; None where ``data`` is no text in a known encoding."""
-    encoding = _unicode(data) or _old(data)
+    encoding = _unicode(data, "iso2022_jp_2" if b"\x1b$B" in data else "utf-8") or _old(data)
     text = data.decode(encoding).removeprefix("\ufeff") if encoding else _likeliest(data)
     return None if "\0" in text else text
 
 
-def _unicode(data: bytes) -> str | None:
+def _unicode(data: bytes, plain: str) -> str | None:
     marked = next((kind for mark, kind in _MARKS if data.startswith(mark)), None)
     zeros = [data[at : 4 * _ENOUGH : 4].count(0) for at in range(4)]
     most = len(data[: 4 * _ENOUGH]) / 4 * 0.6
@@ -58,7 +59,7 @@ def _unicode(data: bytes) -> str | None:
         (False, True, True, True): "utf-32-le",
         (True, True, True, False): "utf-32-be",
     }
-    unmarked = by_zeros.get(tuple(count > most for count in zeros), "utf-8")
+    unmarked = by_zeros.get(tuple(count > most for count in zeros), plain)
     for encoding in (marked, unmarked):
         if encoding and _fits(data, encoding):
             return encoding
