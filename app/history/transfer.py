@@ -93,6 +93,8 @@ def _from_json(history: History, name: str, text: str) -> Conversation:
 
 
 def _from_markdown(history: History, name: str, text: str) -> Conversation:
+    if not _MARK_LINE.search(text):
+        text = text.replace("\r\n", "\n")  # an editor has changed the ends of all lines
     parts = _MARK_LINE.split(text)
     head, bodies = parts[0], list(zip(parts[1::2], parts[2::2], strict=True))
     if not bodies:

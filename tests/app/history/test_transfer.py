@@ -40,6 +40,14 @@ def test_law_both_kinds_bring_every_message_back(path, system):
         history.close()
 
 
+def test_a_file_whose_line_ends_an_editor_has_changed_is_taken(history):
+    chat = history.create_conversation("sums").id
+    history.add_message(chat, None, "user", "2 + 2\n\n= ?")
+    changed = transfer.to_markdown(history, chat).replace("\n", "\r\n").encode("utf-16")
+    made = transfer.take_in(history, "sums.md", changed)
+    assert [one.content for one in history.messages(made.id)] == ["2 + 2\n\n= ?"]
+
+
 def test_json_keeps_every_version(history):
     chat = history.create_conversation("sums").id
     asked = history.add_message(chat, None, "user", "2 + 2?")
