@@ -68,6 +68,7 @@ class ChatCommand(Command):
     id: str = ""
     text: str = ""
     data: str = ""  # a file, base64
+    more: bool = False  # one more of several files: what was told of those before stays
     settings: dict[str, Any] = Field(default_factory=dict)  # as the page has them, unchecked
     number: int = 0  # of the page's commands, from 1 on; 0 for a command of the server itself
 

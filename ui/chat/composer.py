@@ -15,6 +15,8 @@ from ui.widgets import icon, options, sentence
 INPUT = f"""
 <p id="crowd" role="alert" hidden>Slipstream is open in <b></b> windows, and a browser allows six connections:
 close one, or your messages have to wait.</p>
+<p id="lost" role="alert" hidden>Slipstream has not taken this: it does not answer, or the message is larger than
+8 MiB. Your text is kept; send it again.</p>
 <div id="editing" hidden>Editing a message: the old one is kept as a version.
 <button type="button" class="quiet" data-do="edit-cancel">Cancel</button></div>
 <textarea id="box" rows="1" dir="auto" aria-label="Your message" placeholder="Ask, or paste a text"

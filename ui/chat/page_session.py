@@ -21,6 +21,7 @@ from ui.chat.command import ChatCommand, valid_settings
 from ui.chat.composer import Counted
 from ui.chat.view import ChatState, running_values, values
 from ui.tab import Values, View, Visitor, error_text
+from ui.widgets import sentence
 
 log = logging.getLogger(__name__)
 
@@ -280,12 +281,13 @@ class PageSession(View[ChatCommand]):
         state, serial, invalid = self.state, self.state.serial, ""
         if "settings" in command.model_fields_set:
             state.settings, invalid = valid_settings(command.settings, state.settings)
-        if command.command not in _BY_THE_SERVER:
+        told = sentence(state.notice) if command.more else ""
+        if command.command not in _BY_THE_SERVER and not told:
             state.notice = state.too_large = state.offer = ""
         try:
             await self.run(command)
         except Exception as error:  # noqa: BLE001 - the page's edge: shown in place, and logged
-            state.notice = error_text(error)
+            state.notice = f"{told} {sentence(error_text(error))}".strip()
         if invalid:  # the page has to forget it, or it comes with every command
             once = state.once if state.serial != serial else {}
             state.do_once({**once, "settings": state.settings.model_dump_json()})

@@ -9,7 +9,7 @@
   const MOST = { attach: 2, import: 5 }; // MiB of a file; the server takes no larger request
   let settings = { ...DEFAULTS, ...stored("settings", {}) };
   let state = { serial: 0, taken: undefined };
-  let editing = "";
+  let editing = "", draft = ""; // draft: what was in the input before the edit
   slipstream.settings = () => settings;
 
   // --- Settings: kept in this browser, sent with every command
@@ -89,7 +89,11 @@
     const number = send(command);
     [asked, written] = [number, fromBox];
     byId("box").readOnly = fromBox;
-    setTimeout(() => asked === number && settle(), PATIENCE);
+    setTimeout(() => {
+      if (asked !== number) return;
+      settle();
+      byId("lost").hidden = false;
+    }, PATIENCE);
   };
   const settle = () => {
     asked = 0;
@@ -97,7 +101,7 @@
   };
   const answered = (refused) => {
     if (written && !refused) {
-      setBox("");
+      setBox(editing ? draft : "");
       setEditing("");
     }
     settle();
@@ -119,25 +123,39 @@
     if (offer) offer.hidden = offer.dataset.name === stored("dismissed", "");
   };
   acts.edit = (button) => {
+    if (!editing) draft = byId("box").value;
     setEditing(button.dataset.id);
     setBox(button.dataset.text ?? "");
     byId("box").focus();
   };
   acts["edit-cancel"] = () => {
-    if (editing) setBox("");
+    if (editing) setBox(draft);
     setEditing("");
   };
+  const copyOld = (text) => {
+    const area = Object.assign(document.createElement("textarea"), { value: text });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  };
   acts.copy = async (button) => {
-    await navigator.clipboard.writeText(button.dataset.text);
+    try {
+      await navigator.clipboard.writeText(button.dataset.text);
+    } catch { // plain http from another machine has no clipboard
+      copyOld(button.dataset.text);
+      button.focus();
+    }
     button.classList.add("done");
     setTimeout(() => button.classList.remove("done"), 1500);
   };
   acts.attach = () => byId("attach-file").click();
   acts.import = () => byId("import-file").click();
   const sendFiles = async (files, name, input) => {
-    for (const file of [...files]) {
+    for (const [place, file] of [...files].entries()) {
+      const about = { command: name, name: file.name, more: place > 0 };
       if (file.size > MOST[name] * 2 ** 20) {
-        send({ command: name, name: file.name, text: `has ${(file.size / 2 ** 20).toFixed(1)} MiB; choose one of at most ${MOST[name]} MiB` });
+        send({ ...about, text: `has ${(file.size / 2 ** 20).toFixed(1)} MiB; choose one of at most ${MOST[name]} MiB` });
         continue;
       }
       const url = await new Promise((resolve) => {
@@ -146,8 +164,8 @@
         reader.onerror = () => resolve(null); // a folder, say
         reader.readAsDataURL(file);
       });
-      if (url === null) send({ command: name, name: file.name, text: "cannot be read; choose files, not folders" });
-      else send({ command: name, name: file.name, data: url.slice(url.indexOf(",") + 1) });
+      if (url === null) send({ ...about, text: "cannot be read; choose files, not folders" });
+      else send({ ...about, data: url.slice(url.indexOf(",") + 1) });
     }
     if (input) input.value = "";
   };
@@ -158,15 +176,20 @@
     [...files].every(({ type, name }) => type.startsWith("image/") && name !== transfer.getData("text").trim()) &&
     transfer.getData("text").trim() !== "";
   document.addEventListener("dragover", (event) => {
-    if (event.target.closest("#talk") && filesOf(event.dataTransfer)) event.preventDefault();
+    if (filesOf(event.dataTransfer)) event.preventDefault();
   });
-  for (const kind of ["drop", "paste"])
-    document.addEventListener(kind, (event) => {
-      const transfer = event.dataTransfer ?? event.clipboardData, files = filesOf(transfer);
-      if (!files?.length || !event.target.closest("#talk") || (kind === "paste" && isText(transfer, files))) return;
-      event.preventDefault();
-      sendFiles(files, "attach");
-    });
+  document.addEventListener("drop", (event) => {
+    const files = filesOf(event.dataTransfer);
+    if (!files) return;
+    event.preventDefault(); // or the browser leaves this page for the file
+    if (byId("chat").checkVisibility()) sendFiles(files, "attach");
+  });
+  document.addEventListener("paste", (event) => {
+    const transfer = event.clipboardData, files = filesOf(transfer);
+    if (!files?.length || !event.target.closest("#talk") || isText(transfer, files)) return;
+    event.preventDefault();
+    sendFiles(files, "attach");
+  });
   document.addEventListener("keydown", (event) => {
     if (event.target.id !== "box" || event.key !== "Enter" || composing(event)) return;
     if (event.shiftKey || event.altKey) return;
@@ -235,6 +258,7 @@
     state = JSON.parse(element.dataset.state);
     const { conversation, title, busy, tokens, serial, system } = state;
     byId("page").classList.add("ready");
+    byId("lost").hidden = true;
     if (before.taken === undefined && !byId("box").value) setBox(stored("unsent", "", sessionStorage));
     byId("send").hidden = busy;
     byId("stop").hidden = !busy;
@@ -296,9 +320,11 @@
     if (target.open && target.closest("#rows")) target.scrollIntoView({ block: "nearest" });
   }, true); // it does not bubble
 
-  // Lists and tables begin on the side of their language.
+  // Lists and tables begin on the side of their language, and long numbers get their room.
   const direct = () => {
     for (const block of document.querySelectorAll("#rows .md > :not([dir], .code_wrap)")) block.dir = "auto";
+    for (const list of document.querySelectorAll("#rows .md ol[start]"))
+      list.style.setProperty("--digits", String(list.start + list.children.length - 1).length);
   };
 
   let seen = null;

@@ -140,7 +140,7 @@ window.slipstream = (() => {
   });
 
   document.addEventListener("keydown", (event) => {
-    if (composing(event)) return;
+    if (composing(event) || !event.key) return; // filling in a form by itself, a browser tells no key
     const typing = event.target.matches("input, textarea, select");
     const keys = [
       (event.ctrlKey || event.metaKey) && "ctrl",

@@ -81,6 +81,7 @@ def test_attached_files_outlive_a_reload_until_they_are_sent(page):
 def test_an_edit_that_is_refused_is_still_an_edit(page):
     write(page, "What is 2 + 3?")
     answered(page, 1)
+    page.get_by_label("Your message").fill("half a thought")
     page.locator(".user-row").hover()
     button(page, "Edit this message")
     write(page, " ")
@@ -90,6 +91,7 @@ def test_an_edit_that_is_refused_is_still_an_edit(page):
     expect(page.locator(".question")).to_have_text(["What is 5 + 5?"])
     answered(page, 1)
     expect(page.locator("#editing")).to_be_hidden()
+    expect(page.get_by_label("Your message")).to_have_value("half a thought")
     expect(page.get_by_text("2 / 2")).to_be_visible()
 
 

@@ -93,6 +93,20 @@ async def test_attached_files_are_counted_and_go_with_the_message(tmp_path):
 
 
 @asynchronous
+async def test_of_several_files_each_that_is_refused_is_told(tmp_path):
+    async with opened(tmp_path) as (page, _, _):
+        files = {"a.bin": b"a\0b", "b.pdf": b"%PDF-1.7", "c.txt": b"words", "d.txt": b"more words"}
+        sent = {name: base64.b64encode(data).decode() for name, data in files.items()}
+        for name in ("a.bin", "b.pdf", "c.txt"):
+            page.do("attach", name=name, data=sent[name], more=name != "a.bin")
+        await page.until(lambda: "c.txt" in page.regions["chips"])
+        assert [name in page.regions["notice"] for name in sent] == [True, True, False, False]
+        page.do("attach", name="d.txt", data=sent["d.txt"])
+        await page.until(lambda: "d.txt" in page.regions["chips"])
+        assert page.regions["notice"] == ""
+
+
+@asynchronous
 async def test_attached_files_of_a_tab_are_there_again(tmp_path):
     data = base64.b64encode(b"some words of a file").decode()
     async with opened(tmp_path) as (page, another, _):
