@@ -69,6 +69,8 @@ def test_a_remote_model_goes_away_in_the_middle(
     page.wait_for_selector("#page.ready")
     offered = page.locator("#model option")
     expect(offered).to_have_count(1 + len(office.models))
+    away = page.locator(f'#model optgroup[label="On another engine: {NAME}"] option')
+    expect(away).to_have_count(len(office.models))
     assert office.asked == []  # nothing is sent before a person chooses it
 
     choose(page, FAR)

@@ -64,17 +64,30 @@ def pickers(
 
     ``away`` is the engine elsewhere that answers, which drafts in its own way.
     """
-    names = [entry.name for entry in models]
-    listed = names if current in names else [current, *names]
     fixed, tip = (" disabled", _ITS_OWN) if away else ("", _SPEED)
     mode = options(dict.fromkeys((AUTO, *facts.drafters)), shown=mode_name)
     return (
         f'<label title="{escape(" ".join(map(sentence, facts.notes)))}"><span>Model</span>'
-        f'<select id="model" data-do="model">{options(listed, current)}</select></label>'
+        f'<select id="model" data-do="model">{_models(models, current)}</select></label>'
         f'<label title="{escape(tip)}"><span>Speed</span>'
         f'<select id="mode" data-setting="mode"{fixed}>{mode}</select></label>'
         f"{_thinking(thinking)}"
     )
+
+
+def _models(models: Sequence[CatalogEntry], current: str) -> str:
+    """Those of other engines stand apart, under the engine's name."""
+    places: dict[str, list[str]] = {"": []}
+    for entry in models:
+        places.setdefault(entry.remote, []).append(entry.name)
+    if not any(current in names for names in places.values()):
+        places[""].insert(0, current)
+    here = options(places.pop(""), current)
+    away = "".join(
+        f'<optgroup label="{escape(f"On another engine: {engine}")}">{options(names, current)}</optgroup>'
+        for engine, names in places.items()
+    )
+    return f'<optgroup label="On this computer">{here}</optgroup>{away}' if away else here
 
 
 def _thinking(offered: Sequence[Thinking]) -> str:
