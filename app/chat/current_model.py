@@ -29,6 +29,8 @@ class CurrentModel:
     local: LoadedModel | None = None
     remote: RemoteModel | None = None  # chosen in place of the local one
     loading: str = ""  # the model that is being loaded
+    # from a place that the catalogue does not know, loaded before: by name
+    visited: dict[str, CatalogEntry] = field(default_factory=dict)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while one is loaded
     # called whenever another model answers, or loading one goes on
     on_switch: list[Callable[[], object]] = field(default_factory=list)
@@ -98,12 +100,13 @@ class CurrentModel:
             return
         anyway, context = anyway or self.settings.load_anyway, context or self.settings.context
         settings = replace(self.settings, load_anyway=anyway, context=context)
-        resolve(settings, model)  # a wrong name changes nothing
+        place = str(self.visited[model].folder) if model in self.visited else model
+        resolve(settings, place)  # a wrong name changes nothing
         async with self.lock:
             self._set_loading(model)
             telling = asyncio.create_task(self.loader.tell(self._tell))
             try:
-                await self._replace(settings, model)
+                await self._replace(settings, place)
             finally:
                 telling.cancel()
                 self._set_loading("")
@@ -131,6 +134,8 @@ class CurrentModel:
         await self.before_unload()
         previous = self.local
         if previous is not None:
+            if all(one.name != previous.entry.name for one in load_catalog(settings)):
+                self.visited[previous.entry.name] = previous.entry
             await previous.worker.close()
         try:
             self.local = await LoadedModel.open(settings, model, loader=self.loader)

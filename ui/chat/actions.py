@@ -41,7 +41,8 @@ async def refresh(session: PageSession, _: ChatCommand) -> None:
     state.away = assistant.current.away
     state.template, state.loaded = assistant.loaded.template, assistant.loader.share
     state.thinking = await asyncio.to_thread(lambda: assistant.loaded.text.thinking)
-    state.models = [one for one in assistant.models() if one.visible and one.usable]
+    listed = [one for one in assistant.models() if one.visible and one.usable]
+    state.models = [*listed, *assistant.current.visited.values()]
     await session.list_conversations()
     if state.conversation is not None:
         try:

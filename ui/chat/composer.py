@@ -10,7 +10,7 @@ from app.request import AS_TAUGHT, Thinking
 from app.text.named_templates import TEMPLATES
 from engine.request import AUTO, ModelFacts
 from ui.chat.caption import mode_name
-from ui.widgets import icon, options, sentence
+from ui.widgets import counted, icon, options, sentence
 
 INPUT = f"""
 <p id="crowd" role="alert" hidden>Slipstream is open in <b></b> windows, and a browser allows six connections:
@@ -41,7 +41,7 @@ def chips(attached: Sequence[Counted]) -> str:
     """Attached files with their tokens. HTML."""
     made = "".join(
         f'<span class="chip">{icon("file")}{escape(file.name)}'
-        f"<small>{tokens:,} tokens</small>"
+        f"<small>{counted(tokens, 'token')}</small>"
         f'<button type="button" class="act" data-do="detach" data-id="{place}" '
         f'aria-label="Remove {escape(file.name)}">{icon("cross")}</button></span>'
         for place, (file, tokens) in enumerate(attached)

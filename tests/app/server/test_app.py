@@ -65,6 +65,9 @@ async def test_the_list_of_models_follows_a_switch(tmp_path: Path) -> None:
             gone = await client.get("/v1/models/pocket")
             body = {"model": after["id"], "messages": ASKED, "max_tokens": 1}
             reply = await client.post("/v1/chat/completions", json=body)
+        for again in ("pocket", name):  # its path is known from the first time
+            await assistant.switch(again)
+            assert assistant.entry.name == again
     finally:
         await assistant.close()
     assert [model["id"] for model in before] == ["pocket"]
