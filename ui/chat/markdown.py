@@ -32,6 +32,7 @@ _REFERENCE = (
     rf"\[[^\[\]\n{_OURS}]+\]:[ \t]*[^\s{_OURS}]+(?:[ \t]+(?:\"[^\"\n{_OURS}]*\"|'[^'\n{_OURS}]*'))?"
 )
 _LINE = r"(?:(?!\n[ \t]*\n).)+?"  # up to an empty line
+_MOST = 2000  # characters of a formula: who opens a thousand and closes none must not wait
 _CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`){}(?<!`)(?P=ticks)(?!`)"
 _STRONG = rf"(?:[^*\n<&~$`\\!\[\]_{_OURS}]|!(?!\[))+"  # what may be inside, and is nothing else
 _LEADS = "https?://|mailto:|tel:"  # somewhere else than to this page
@@ -43,9 +44,9 @@ _MARKED = re.compile(
     rf"""
     (?P<code>{_CODE_SPAN.format(_LINE)})
     | \$\$(?P<display>.+?)\$\$
-    | \\\[(?P<bracketed>(?!\s*\d*\s*\\\]).+?)\\\]  # not a number in brackets, or an empty box
-    | (?P<environment>\\begin\{{(?P<named>{_ENVIRONMENT})\}}.+?\\end\{{(?P=named)\}})
-    | \\\((?P<inline>{_LINE})\\\)
+    | \\\[(?P<bracketed>(?!\s*\d*\s*\\\]).{{1,{_MOST}}}?)\\\]  # not a number in brackets, or an empty box
+    | (?P<environment>\\begin\{{(?P<named>{_ENVIRONMENT})\}}.{{1,{_MOST}}}?\\end\{{(?P=named)\}})
+    | \\\((?P<inline>(?:(?!\n[ \t]*\n).){{1,{_MOST}}}?)\\\)
     # not between two prices: no space inside, no digit after it
     | (?<![\\$\w])\$(?P<dollars>(?!\s)(?:\\[^\n]|[^$\n\\]){{1,200}}(?<!\s))\$(?![$\w])
     | (?P<kept>\\[!-/:-@\[-`{{-~] | <[a-z][a-z0-9+.-]{{1,31}}:[^\s<>]*> | (?<=\]\()<(?:{_LEADS})[^<>\n]*>(?=\))
@@ -55,7 +56,7 @@ _MARKED = re.compile(
     | (?P<bang>!)(?=\[)
     # a link that leads nowhere from here, or an index and a call
     | (?P<bracket>\[)(?={_LABEL}\]\((?!<?(?:{_LEADS}))[^\n]{{0,500}}\))
-    | (?P<address>(?:https?://|www\.)[^\s<>"'()\[\]`]+(?=["']?[<>]))
+    | (?P<address>(?:https?://|www\.)[^\s<>"'()\[\]`]{{1,300}}(?=["']?[<>]))
     | ^(?P<before>[ ]{{0,3}}(?:(?:[-*+>]|\d+[.)])[ ]+)*)(?P<reference>{_REFERENCE})[ \t]*$
     | (?<![\w\\])__(?P<name>[a-z](?:\w*[a-z0-9])?)__(?!\w)
     # strong up to a sign, next to a letter: Chinese and Japanese have no spaces there
