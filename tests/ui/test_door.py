@@ -241,7 +241,11 @@ def test_log_in_chat_and_log_out(
     expect(ben.get_by_label("API key")).to_be_visible()
     ben.goto(address)
     ben.reload()
-    expect(ben.get_by_label("API key")).to_be_visible()
+    expect(ben.locator("#cookies")).to_be_hidden()
+    ben.goto(f"{closed.address}/#models")
+    ben.get_by_label("API key").fill(made["ben"])
+    button(ben, "Log in")  # to what was asked for
+    expect(ben.get_by_role("tab", name="Models")).to_have_attribute("aria-selected", "true")
     for page in (anna, ben):
         page.context.close()
 
