@@ -86,7 +86,8 @@ def _from_json(history: History, name: str, text: str) -> Conversation:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise ConversationFileError(
-            f"{name} is not a conversation of Slipstream: {place}: {first['msg'].lower()}"
+            f"{name} is not a conversation of Slipstream: {place}: {first['msg'].lower()}; only what was "
+            "exported here can be imported"
         ) from error
     rows = [message.model_dump() for message in found.messages]
     return _store(history, name, (found.title, found.system), rows)
