@@ -27,6 +27,15 @@ EXTRAS = """2*3*4 = 24, x**2 + y**2, call __init__ or `__main__`.
 
 [1]: https://example.com/one
 
+![rel](/x.png) [go](javascript:alert(1)) <a href="https://example.com">c</a>
+
+1984. one
+   - nested
+
+|a|b|
+|-|-:|
+|`x||y`|1|
+
 ```mermaid
 graph TD; A-->B
 ```"""
@@ -170,9 +179,23 @@ def test_what_markdown_hides_is_shown(talks):
     for part in (
         "2*3*4 = 24, x**2 + y**2, call __init__ or __main__.",
         "[1]: https://example.com/one",
+        '![rel](/x.png) [go](javascript:alert(1)) <a href="https://example.com">c</a>',
         "graph TD; A-->B",
     ):
         expect(shown).to_contain_text(part)
+    addresses = "links => links.map(link => link.getAttribute('href'))"
+    page = "https://example.com"
+    leads = shown.locator("a").evaluate_all(addresses)
+    assert leads == [f"{page}/cat.png", f"{page}/one", f"{page}/one", page]
+    expect(shown.locator("td code")).to_have_text("x||y")
+    expect(shown.locator("td").last).to_have_css("text-align", "right")
+    outer, inner = (
+        item.evaluate("item => getComputedStyle(item).fontSize")
+        for item in shown.locator("li").all()
+    )
+    assert outer == inner
+    room = shown.locator("ol").evaluate("list => parseFloat(getComputedStyle(list).paddingLeft)")
+    assert room > 40  # for 1984
     expect(shown.get_by_role("link", name="a cat")).to_be_visible()
     expect(shown.locator("img, svg.mermaid, .mermaid, em, strong")).to_have_count(0)
 
