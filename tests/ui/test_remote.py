@@ -16,6 +16,7 @@ from tests.ui.test_door import log_in
 from tests.waiting import wait_for
 
 FAR = f"{NAME}/{MODEL}"
+AWAY = f'#model optgroup[label="On another engine: {NAME}"] option'
 
 
 @pytest.fixture
@@ -69,13 +70,13 @@ def test_a_remote_model_goes_away_in_the_middle(
     page.wait_for_selector("#page.ready")
     offered = page.locator("#model option")
     expect(offered).to_have_count(1 + len(office.models))
-    away = page.locator(f'#model optgroup[label="On another engine: {NAME}"] option')
-    expect(away).to_have_count(len(office.models))
+    expect(page.locator(AWAY)).to_have_count(len(office.models))
     assert office.asked == []  # nothing is sent before a person chooses it
 
     choose(page, FAR)
     expect(page.locator("#mode")).to_be_disabled()  # it drafts in its own way
     expect(page.locator(".away")).to_contain_text(NAME, ignore_case=True)
+    expect(page.locator("#welcome")).to_contain_text("is sent to another engine")
     write(page, "What is 17 + 25?")
     answered(page, 1)
     [sent] = [seen for seen in office.asked if "17 + 25" in f"{seen.body['messages']}"]

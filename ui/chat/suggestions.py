@@ -76,10 +76,18 @@ _CHATS = ("What can I do for you?", "The line under each answer explains its spe
 _CONTINUES = ("Write a beginning", "This model goes on from there; it does not answer questions.")
 
 
-def welcome(better: Fit | None, parameters: int, *, chats: bool = True, here: bool = True) -> str:
+def welcome(
+    better: Fit | None,
+    parameters: int,
+    *,
+    chats: bool = True,
+    here: bool = True,
+    away: bool = False,
+) -> str:
     """The empty page of a model of this size, with a better one for this machine. HTML.
 
     A model that does not chat continues texts. ``here``: the page is not seen from another machine.
+    ``away``: another engine answers.
     """
     heading, about = _CHATS if chats else _CONTINUES
     cards = "".join(
@@ -88,8 +96,13 @@ def welcome(better: Fit | None, parameters: int, *, chats: bool = True, here: bo
         for one in (suggestions(parameters) if chats else BEGINNINGS)
     )
     place = "this computer" if here else "the server that you logged in to"
+    stays = (
+        f"What you write is sent to another engine, and kept on {place}."
+        if away
+        else f"Everything you write stays on {place}."
+    )
     return (
-        f"<div class='greeting'><h2>{heading}</h2><p>Everything you write stays on {place}. "
+        f"<div class='greeting'><h2>{heading}</h2><p>{stays} "
         f"{about}</p><div class='cards'>{cards}</div></div><div class='offers'>{_offer(better)}</div>"
     )
 

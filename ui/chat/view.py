@@ -93,7 +93,9 @@ def values(state: ChatState) -> Values:
 
 def _welcome(state: ChatState) -> str:
     chats = state.text is None or state.text.chats
-    return welcome(state.suggested, state.facts.parameters, chats=chats, here=state.here)
+    return welcome(
+        state.suggested, state.facts.parameters, chats=chats, here=state.here, away=bool(state.away)
+    )
 
 
 def running_values(state: ChatState) -> Values:
