@@ -40,16 +40,25 @@ def mode_name(drafter: str) -> str:
 
 
 def caption(facts: AnswerFacts | None, reason: FinishReason | None) -> str:
-    """One sentence under a whole answer, and its figures on a click; or what failed. HTML."""
+    """One sentence under a whole answer, and its figures on a click; or what failed. HTML.
+
+    What is not about speed has the class ``told``, and stays where the lines are hidden.
+    """
     if facts is not None and facts.error:
         return f'<p class="problem">{escape(sentence(facts.error))}</p>'
     if facts is None:
-        return f'<p class="about">{_INTERRUPTED if reason is None else _IMPORTED}</p>'
+        return (
+            f'<p class="about told">{_INTERRUPTED}</p>'
+            if reason is None
+            else f'<p class="about">{_IMPORTED}</p>'
+        )
     why = _WHYS.get(facts.why, facts.why)
     told = _away(facts) if facts.drafter == REMOTE else summary(facts)
-    said = escape(_ending(facts, reason) + told)
+    ending = _ending(facts, reason)
+    said = escape(ending + told)
+    kind = "about told" if ending or facts.drafter == REMOTE else "about"
     return (
-        f'<details class="about"><summary data-tip="{escape(_ABOUT)}">{said}</summary>'
+        f'<details class="{kind}"><summary data-tip="{escape(_ABOUT)}">{said}</summary>'
         f'{_figures(facts)}<p class="why">{escape(sentence(why))} {_HIDE}</p></details>'
     )
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.chat.attachments import Attachment, compose, titled
+from app.chat.remote.answer import REMOTE
 from app.history.records import AnswerFacts, StoredMessage
 from app.request import PartialAnswer
 from engine.request import FinishReason
@@ -234,6 +235,16 @@ def test_caption_has_the_figures_and_the_reason():
     assert "drafted" not in plain
     assert "\u00d7" not in plain
     assert "\u00d7" not in caption(facts(passes=LEAST_TIMED - 1), FinishReason.STOP)
+
+
+def test_what_is_not_about_speed_stays_where_the_lines_are_hidden():
+    for kept in (
+        caption(facts(drafter=REMOTE), FinishReason.STOP),
+        caption(facts(), FinishReason.LENGTH),
+        caption(None, None),
+    ):
+        assert 'class="about told"' in kept
+    assert 'class="about"' in caption(facts(), FinishReason.STOP)
 
 
 def test_caption_says_how_the_answer_ended():
