@@ -176,7 +176,8 @@ def _tight(found: re.Match[str]) -> str:
 def _hidden_by_markdown(found: re.Match[str]) -> str:
     """What Markdown or Gradio would not show, so that it is shown; empty for all else."""
     if found["picture"]:
-        return f"[{found['alt'].strip() or found['picture'].strip('<>')}]({found['picture']})"
+        label = _as_written(found["alt"].strip()) or found["picture"].strip("<>")
+        return f"[{label}]({found['picture']})"
     if found["bang"] or found["bracket"] or found["reference"]:
         return f"{found['before'] or ''}\\{found['reference'] or found[0]}"
     if found["address"]:
