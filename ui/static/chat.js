@@ -83,32 +83,29 @@
   };
   // One question at a time; its text stays in the input until the server has accepted it.
   const PATIENCE = 10000;
-  let asked = 0, written = false;
-  const ask = (command, fromBox = false) => {
-    if (state.busy || state.loading || asked) return;
+  let asked = 0, written = null; // written: the text of the input, if it was sent
+  const ask = (command, text = null) => {
+    if (state.busy || state.loading || (asked && byId("lost").hidden)) return;
     const number = send(command);
-    [asked, written] = [number, fromBox];
-    byId("box").readOnly = fromBox;
+    [asked, written] = [number, text];
+    byId("box").readOnly = text !== null;
     setTimeout(() => {
       if (asked !== number) return;
-      settle();
+      byId("box").readOnly = false; // it may still be taken
       byId("lost").hidden = false;
     }, PATIENCE);
   };
-  const settle = () => {
+  const answered = (refused) => {
+    if (written !== null && !refused) {
+      if (byId("box").value === written) setBox(editing ? draft : "");
+      setEditing("");
+    }
     asked = 0;
     byId("box").readOnly = false;
   };
-  const answered = (refused) => {
-    if (written && !refused) {
-      setBox(editing ? draft : "");
-      setEditing("");
-    }
-    settle();
-  };
   acts.send = () => {
     const text = byId("box").value;
-    ask(editing ? { command: "edit", id: editing, text } : { command: "send", text }, true);
+    ask(editing ? { command: "edit", id: editing, text } : { command: "send", text }, text);
   };
   acts.suggest = ({ dataset }) => ask({ command: "suggest", text: dataset.text });
   acts.again = ({ dataset }) => ask({ command: "again", id: dataset.id ?? "" });
@@ -237,7 +234,11 @@
     if (!stored("tab", "", sessionStorage)) store("tab", `${Date.now()}-${Math.random()}`, sessionStorage);
     return stored("tab", "", sessionStorage);
   };
-  acts.hello = () => send({ command: "hello", id: conversationThere(), name: tab() });
+  acts.hello = () => {
+    asked = 0; // of the server before
+    if (byId("box")) byId("box").readOnly = false;
+    send({ command: "hello", id: conversationThere(), name: tab() });
+  };
   const once = ({ box, file, name, system, settings: chosen }) => {
     if (box && !byId("box").value) setBox(box);
     if (system !== undefined) byId("system").value = system;
@@ -258,7 +259,6 @@
     state = JSON.parse(element.dataset.state);
     const { conversation, title, busy, tokens, serial, system } = state;
     byId("page").classList.add("ready");
-    byId("lost").hidden = true;
     if (before.taken === undefined && !byId("box").value) setBox(stored("unsent", "", sessionStorage));
     byId("send").hidden = busy;
     byId("stop").hidden = !busy;
@@ -274,6 +274,7 @@
     if (system !== before.system && byId("system") !== document.activeElement) byId("system").value = system;
     const toDo = serial !== before.serial && serial ? state.once : {};
     if (asked && state.taken >= asked) answered(toDo.box !== undefined);
+    if (!asked) byId("lost").hidden = true;
     once(toDo);
     showSettings();
   };
