@@ -52,6 +52,7 @@ _MARKED = re.compile(
     | (?P<kept>\\[!-/:-@\[-`{{-~] | <[a-z][a-z0-9+.-]{{1,31}}:[^\s<>]*> | (?<=\]\()<(?:{_LEADS})[^<>\n]*>(?=\))
         | !\[[^\[\]\n]*\]\(data:image/[^\s()]*\))
     | (?P<break><br[ ]?/?>)
+    | \[!\[(?P<badge>[^\[\]\n]*)\]\([^()\n]*\)\](?=\(<?(?:{_LEADS}))
     | !\[(?P<alt>(?:(?!\n[ \t]*\n)[^\[\]])*)\]\((?P<picture><https?://[^<>\n]*>|https?://(?:[^\s()]|\([^\s()]*\))+)[^()\n]*\)
     | (?P<bang>!)(?=\[)
     # a link that leads nowhere from here, or an index and a call
@@ -175,9 +176,10 @@ def _tight(found: re.Match[str]) -> str:
 
 def _hidden_by_markdown(found: re.Match[str]) -> str:
     """What Markdown or Gradio would not show, so that it is shown; empty for all else."""
-    if found["picture"]:
-        label = _as_written(found["alt"].strip()) or found["picture"].strip("<>")
-        return f"[{label}]({found['picture']})"
+    if found["picture"] or found["badge"] is not None:
+        words, address = (found["alt"] or found["badge"] or "").strip(), found["picture"]
+        label = _as_written(words) or (address or "picture").strip("<>")
+        return f"[{label}]({address})" if address else f"[{label}]"
     if found["bang"] or found["bracket"] or found["reference"]:
         return f"{found['before'] or ''}\\{found['reference'] or found[0]}"
     if found["address"]:

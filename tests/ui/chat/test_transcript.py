@@ -116,6 +116,7 @@ SHOWN, WITHIN = "\ufdd0{}\ufdd1", "\ufdd2{}\ufdd3"  # around formulas
         ("`__init__` and __so bold__", "`__init__` and __so bold__"),
         ("![a cat](https://a.b/c.png)", "[a cat](https://a.b/c.png)"),
         ("![<b>*a*](https://a.b)", "[&#60;b>&#42;a&#42;](https://a.b)"),
+        ("[![b*c](https://a.b/c.svg)](https://a.b)", "[b&#42;c](https://a.b)"),
         ("![](https://a.b/c.png 'x')", "[https://a.b/c.png](https://a.b/c.png)"),
         ("![a\nb](https://a.b/c_(d).png) ![](<https://a.b/c d>)", "[a\nb](https://a.b/c_(d).png) [https://a.b/c d](<https://a.b/c d>)"),
         ("![a](//b.c) ![d][e] vec![1]", r"\!\[a](//b.c) \![d][e] vec\![1]"),
