@@ -49,6 +49,7 @@ _MARKED = re.compile(
     | \\\((?P<inline>(?:(?!\n[ \t]*\n).){{1,{_MOST}}}?)\\\)
     # not between two prices: no space inside, no digit after it
     | (?<![\\$\w])\$(?P<dollars>(?!\s)(?:\\[^\n]|[^$\n\\]){{1,200}}(?<!\s))\$(?![$\w])
+    | (?<![\w\\])(?P<path>(?:[a-z]:\\|\\\\(?=\w))(?:[^\s<>"'`|()\[\],;*]|\*(?=\.))+)  # of Windows
     | (?P<kept>\\[!-/:-@\[-`{{-~] | <[a-z][a-z0-9+.-]{{1,31}}:[^\s<>]*> | (?<=\]\()<(?:{_LEADS})[^<>\n]*>(?=\))
         | !\[[^\[\]\n]*\]\(data:image/[^\s()]*\))
     | (?P<break><br[ ]?/?>)
@@ -149,6 +150,8 @@ def _in_text(found: re.Match[str]) -> str:
         return f"{left}{formula}{right}" if _closed(formula) else _as_written(found[0])
     if found["mark"]:
         return "\ufffd"
+    if found["path"]:
+        return _as_written(found["path"])
     return _hidden_by_markdown(found) or _tight(found) or found[0]
 
 

@@ -115,6 +115,7 @@ SHOWN, WITHIN = "\ufdd0{}\ufdd1", "\ufdd2{}\ufdd3"  # around formulas
         ("call __init__ or __main__.py", r"call \_\_init\_\_ or \_\_main\_\_.py"),
         ("`__init__` and __so bold__", "`__init__` and __so bold__"),
         ("![a cat](https://a.b/c.png)", "[a cat](https://a.b/c.png)"),
+        (r"C:\a_b\*.txt, \\srv\_x in **D:\y** \\\\", r"C:&#92;a&#95;b&#92;&#42;.txt, &#92;&#92;srv&#92;&#95;x in **D:&#92;y** \\\\"),
         ("![<b>*a*](https://a.b)", "[&#60;b>&#42;a&#42;](https://a.b)"),
         ("[![b*c](https://a.b/c.svg)](https://a.b)", "[b&#42;c](https://a.b)"),
         ("![](https://a.b/c.png 'x')", "[https://a.b/c.png](https://a.b/c.png)"),
