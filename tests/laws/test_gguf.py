@@ -26,8 +26,8 @@ def engine(pocket_gguf):
     return build(spec, FileSpeller(pocket_gguf))
 
 
-def answers(engine, drafter, sampling, **shape):
-    requests = [GenerationRequest(p, 24, sampling, drafter=drafter, **shape) for p in PROMPTS]
+def answers(engine, drafter, sampling, tokens=24, **shape):
+    requests = [GenerationRequest(p, tokens, sampling, drafter=drafter, **shape) for p in PROMPTS]
     return [ids for ids, _ in run_all(engine, requests)]
 
 
@@ -40,14 +40,16 @@ def plain(engine):
 @pytest.mark.parametrize(
     ("sampling", "shape"),
     [
-        *((SamplingParams(), {"length": "fixed", "draft_depth": depth, "draft_nodes": nodes})
-          for depth, nodes in ((1, 1), (3, 7), (8, 64), (16, 200))),
+        *((SamplingParams(), {"length": "fixed", "draft_depth": depth, "draft_nodes": nodes, "tokens": tokens})
+          for depth, nodes, tokens in ((1, 1, 24), (3, 7, 24), (8, 64, 24), (16, 200, 6))),
         (SEEDED, {}),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", SPECULATIVE)
 def test_every_drafter_equals_plain(engine, plain, name, sampling, shape):
-    assert answers(engine, name, sampling, **shape) == plain(sampling)
+    """A tree of 200 nodes is a hundred passes here, so few tokens are drafted with it."""
+    wanted = [ids[: shape.get("tokens")] for ids in plain(sampling)]
+    assert answers(engine, name, sampling, **shape) == wanted
 
 
 FORMAT = Grammar('start: "{" /[a-z]{3,9}/ "}"')
