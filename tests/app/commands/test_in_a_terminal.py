@@ -145,11 +145,15 @@ def test_lines_come_back_with_the_arrow_also_in_the_next_chat():
         screen.until("Temperature: 0.5")
         screen.type("\x1b[A\r")
         screen.until("Temperature: 0.5", 2)
+        screen.type("/system one\\\r")  # a message of several lines
+        screen.type("two\r")
+        screen.until("System prompt: one")
+        screen.until("two\n")
         screen.type("/exit\r")
         assert screen.ended() == 0
     with terminal(WIDE, *CHAT) as screen:
         screen.until("> ")
-        screen.type("\x1b[A\x1b[A\r")
+        screen.type("\x1b[A" * 4 + "\r")
         screen.until("Temperature: 0.5")
 
 
@@ -162,15 +166,6 @@ def test_lines_that_cannot_be_kept_keep_nobody_from_talking(home):
         screen.type("\x04")
         assert screen.ended() == 0
         assert "Traceback" not in screen.raw
-
-
-def test_a_message_of_several_lines():
-    with terminal(WIDE, *CHAT) as screen:
-        screen.until("> ")
-        screen.type("/system one\\\r")
-        screen.type("two\r")
-        screen.until("System prompt: one")
-        screen.until("two\n")
 
 
 def test_the_interrupt_key_empties_the_line_and_stops_an_answer():
