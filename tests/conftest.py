@@ -15,6 +15,9 @@ from tests.bundled import POCKET
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and children inherit it
 os.environ["SLIPSTREAM_CONFIG"] = os.devnull  # not the config.toml of whoever runs the tests
 os.environ["SLIPSTREAM_MODEL"] = "pocket"  # also where the real model is installed
+# Nobody outside is asked, and each client that reads the world's certificates takes 30 ms to make.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
