@@ -39,10 +39,11 @@ def test_an_answer_that_breaks_off_is_an_error_and_is_not_asked_again(
     faulty: Far, stub: Stub, form: Form, what: str
 ) -> None:
     started = time.monotonic()
-    with stub.spoiling(MIDDLE[what]):
+    with stub.spoiling(MIDDLE[what]), Memory() as memory:
         spoilt(faulty, form)
     assert len(stub.asked) == 1
     assert time.monotonic() - started < PATIENCE + 5
+    assert memory.grown < MOST_MEMORY  # also of an event without bounds
 
 
 def test_what_came_before_is_delivered(faulty: Far, stub: Stub) -> None:
@@ -192,14 +193,6 @@ def test_a_flood_of_small_events_leaves_others_their_turn(faulty: Far, stub: Stu
             time.sleep(0.05)
     assert found.result().status_code == 200
     assert slowest < 5
-    assert memory.grown < MOST_MEMORY
-
-
-@pytest.mark.parametrize("what", ["50 MiB in one event", "50 MiB without an end"])
-def test_memory_of_an_event_without_bounds(faulty: Far, stub: Stub, what: str) -> None:
-    fault = MIDDLE[what]
-    with stub.spoiling(fault), Memory() as memory:
-        spoilt(faulty, streamed)
     assert memory.grown < MOST_MEMORY
 
 
