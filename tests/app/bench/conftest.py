@@ -9,6 +9,7 @@ import pytest
 from engine.build import assemble, build, load
 from engine.engine import Engine
 from tests.app.bench.measuring import SPEC
+from tests.engine.tiny import quick_to_load  # noqa: F401 - an autouse fixture
 
 
 @pytest.fixture(scope="module")
