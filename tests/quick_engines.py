@@ -1,10 +1,8 @@
 """What processes of engines import ahead in tests: their loads measure one round, and warm nothing up.
 
 Passes of all widths are compared bit by bit as ever; only what they cost is known less well, which no
-test may depend on. A load took two seconds more, and three of a model of transformers.
+test may depend on. A load took two seconds more.
 """
-
-from transformers import AutoModelForCausalLM  # noqa: F401 - which its models need
 
 import engine.build
 import engine.runtime.profiling

@@ -1,5 +1,6 @@
 """A small real engine for tests: counts upwards from the prompt, one pass per step."""
 
+import gc
 import logging
 import os
 import signal
@@ -182,6 +183,7 @@ def served(
     build: Callable[[ModelSpec], FakeEngine], connection: Connection, spec: ModelSpec, level: str
 ) -> None:
     """The main function of a child process with this engine."""
+    gc.freeze()  # as in engine_process.main
     serve(connection, spec, build, level)
 
 
@@ -241,21 +243,28 @@ def build_without_end(spec: ModelSpec) -> FakeEngine:
 
 
 # Entries of child processes.
-counting = partial(served, FakeEngine)
-endless = partial(served, partial(FakeEngine, width=1, context=100_000, pause=0.002))
-stuck = partial(served, partial(FakeEngine, script=loop, width=4, context=20_000, pause=0.002))
-parrot = partial(served, partial(FakeEngine, script=repeat, width=1, context=256))
+
+
+def entry(build: Callable[[ModelSpec], FakeEngine]) -> Callable[[Connection, ModelSpec, str], None]:
+    """Of this module, as ``child.AHEAD`` has it: such a process is forked, which takes a third."""
+    made = partial(served, build)
+    made.__module__ = __name__
+    return made
+
+
+counting = entry(FakeEngine)
+endless = entry(partial(FakeEngine, width=1, context=100_000, pause=0.002))
+stuck = entry(partial(FakeEngine, script=loop, width=4, context=20_000, pause=0.002))
+parrot = entry(partial(FakeEngine, script=repeat, width=1, context=256))
 reader = partial(FakeEngine, script=repeat, width=1, context=256, pause=0.002)
-slow_reader = partial(served, partial(reader, reading=300))  # 0.6 seconds
-endless_reader = partial(served, partial(reader, reading=1_000_000))
-mistaken = partial(
-    served, partial(FakeEngine, script=mistake, drafters=("none", "lookup", "specexec"))
-)
-fragile = partial(served, Fragile)
-segfaulting = partial(served, Segfaulting)
-talkative = partial(served, build_and_log)
-unusable = partial(served, build_nothing)
-loading_for_ever = partial(served, build_without_end)
+slow_reader = entry(partial(reader, reading=300))  # 0.6 seconds
+endless_reader = entry(partial(reader, reading=1_000_000))
+mistaken = entry(partial(FakeEngine, script=mistake, drafters=("none", "lookup", "specexec")))
+fragile = entry(Fragile)
+segfaulting = entry(Segfaulting)
+talkative = entry(build_and_log)
+unusable = entry(build_nothing)
+loading_for_ever = entry(build_without_end)
 
 
 def dying(connection: Connection, spec: ModelSpec, level: str) -> None:

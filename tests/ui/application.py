@@ -13,6 +13,8 @@ import psutil
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "import sys; from ui.launch import main; sys.exit(main())"]
+QUICK = "from app.worker import child; child.AHEAD += ('tests.quick_engines',)"  # as in conftest.py
+SERVER = [sys.executable, "-c", f"{QUICK}; {COMMAND[-1]}"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def environment(home: Path) -> dict[str, str]:
 @contextmanager
 def application(home: Path, *arguments: str) -> Iterator[Application]:
     """Slipstream on a free port with its state in ``home``."""
-    command = [*COMMAND, "--port", "0", "--no-browser", *arguments]
+    command = [*SERVER, "--port", "0", "--no-browser", *arguments]
     with subprocess.Popen(
         command, cwd=home, env=environment(home), stdout=subprocess.PIPE, text=True
     ) as process:
