@@ -132,7 +132,7 @@ def greedy_requests(drafter, count=6, **shape):
     lengths = [1, 2, 5, 9, 17, 30][:count]
     prompts = [tuple(torch.randint(0, 13, (n,), generator=generator).tolist()) for n in lengths]
     return [
-        GenerationRequest(p, 40, stop_tokens=frozenset({0}), drafter=drafter, **shape)
+        GenerationRequest(p, 24, stop_tokens=frozenset({0}), drafter=drafter, **shape)
         for p in prompts
     ]
 

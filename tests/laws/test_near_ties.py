@@ -28,7 +28,7 @@ def requests(drafter, sampling, **fields):
     prompts = [torch.randint(0, 13, (n,), generator=generator).tolist() for n in (2, 9, 30)]
     return [
         GenerationRequest(
-            tuple(prompt), 40, sampling, frozenset({0}), drafter=drafter, length="fixed", **fields
+            tuple(prompt), 24, sampling, frozenset({0}), drafter=drafter, length="fixed", **fields
         )
         for prompt in prompts
     ]
