@@ -56,7 +56,7 @@ def ids_of(answers):
 def plain_answers(engine, tokenizer):
     """The answers of plain decoding, each alone, computed once for all drafters."""
     return {
-        name: [ids_of(ask(engine, tokenizer, [row], "none"))[0] for row in rows(name, 6)]
+        name: [ids_of(ask(engine, tokenizer, [row], "none"))[0] for row in rows(name, 4)]
         for name in ("word_problems.jsonl", "edit_chores.jsonl")
     }
 
@@ -64,7 +64,7 @@ def plain_answers(engine, tokenizer):
 @pytest.mark.parametrize("name", ["word_problems.jsonl", "edit_chores.jsonl"])
 @pytest.mark.parametrize("drafter", SPECULATIVE)
 def test_drafted_answers_are_the_plain_answers(engine, tokenizer, plain_answers, drafter, name):
-    assert ids_of(ask(engine, tokenizer, rows(name, 6), drafter)) == plain_answers[name]
+    assert ids_of(ask(engine, tokenizer, rows(name, 4), drafter)) == plain_answers[name]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_drafted_answers_are_the_plain_answers(engine, tokenizer, plain_answers,
     ],
 )
 def test_tokens_per_pass(engine, tokenizer, drafter, name, least):
-    stats = [stats for _, stats in ask(engine, tokenizer, rows(name, 25), drafter)]
+    stats = [stats for _, stats in ask(engine, tokenizer, rows(name, 16), drafter)]
     assert sum(s.emitted for s in stats) / sum(s.passes for s in stats) >= least
 
 
