@@ -17,7 +17,7 @@ from engine.statistics.pass_cost import PassCost
 from tests.bundled import BUNDLED
 from tests.engine.models.gguf.files import exported, quantized, random_gguf
 
-PROMPT, ANSWER = 90, 48
+PROMPT, ANSWER = 90, 32
 TOKENS = [(37 * i * i + 11 * i) % 4000 + 6 for i in range(PROMPT + ANSWER)]
 OTHERS = [(53 * i) % 4000 + 6 for i in range(400)]
 
