@@ -114,7 +114,7 @@ def test_drawn_trees_and_chains(device, seed, widths, vocab, closeness, how):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED, FILTERED])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_tokens_that_a_format_forbids_are_never_kept(device, seed, sampling):
     """Minus infinity in a row, all of it but one token here and there."""
     trees = [(chosen_tree(seed, 9, 6), None), drawn_tree(seed, (3, 1), 6, 0.5)]
