@@ -103,9 +103,11 @@ def test_files_are_in_the_order_in_which_they_were_chosen(page, tmp_path):
     expect(page.locator(".chip")).to_have_count(4)
     names = page.locator(".chip").all_inner_texts()
     assert [name[:5] for name in names] == ["d.txt", "b.txt", "c.txt", "a.txt"]
-    for _ in range(4):
+    for left in (3, 2, 1, 0):
         page.locator(".chip button").first.click()
-    expect(page.locator(".chip")).to_have_count(0)
+        expect(page.locator(".chip")).to_have_count(
+            left
+        )  # or the next click may be on the same one
 
 
 def test_a_long_name_leaves_its_chip_within_the_page(browser, app, tmp_path):
