@@ -26,7 +26,7 @@ assert gradio.Textbox.EVENTS and gradio.Chatbot.EVENTS
 with without_stubs():  # a second import changes nothing
     import gradio
 """
-IDLE_SECONDS = 5.0
+IDLE_SECONDS = 3.0
 MOST_IDLE = 0.005  # of a core: three wake-ups a second take 0.001, Gradio's own queue 0.04 to 0.09
 
 
