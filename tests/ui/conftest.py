@@ -8,6 +8,10 @@ from playwright.sync_api import Browser, Page
 from tests.ui.application import Application, application
 from tests.ui.browser import chromium, visiting
 from tests.ui.lived_in import furnish
+from ui.gradio_import import without_stubs
+
+with without_stubs():  # or it parses its own sources first, which takes two seconds
+    import gradio  # noqa: F401
 
 
 @pytest.fixture(scope="session")
