@@ -61,6 +61,7 @@ def quick_engines() -> Iterator[None]:
         families = "transformers.models.auto.modeling_auto"  # whose import takes a second
         ours = ("tests.quick_engines", "tests.app.fake_engine")
         patch.setattr(child, "AHEAD", (*child.AHEAD, families, *ours))
+        patch.setattr("engine.models.gguf.context.usable_threads", lambda: 1)  # as in these
         yield
 
 

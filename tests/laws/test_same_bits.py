@@ -34,7 +34,10 @@ def hf(dtype):
 
 
 def gguf(kind, *, wide=False, **settings):
-    """``wide``: a random model whose rows have whole blocks of K-quants, which pocket's have not."""
+    """``wide``: a random model whose rows have whole blocks of K-quants, which pocket's have not.
+
+    Two threads for one kind of weights each: floats, blocks of 32, and blocks of 256.
+    """
 
     def made(folder):
         if wide:
@@ -61,11 +64,11 @@ def gguf(kind, *, wide=False, **settings):
         pytest.param(own("float32", "int8"), id="own-int8"),
         pytest.param(own("bfloat16", "int8"), id="own-int8-bfloat16"),
         pytest.param(hf("bfloat16"), id="transformers-bfloat16"),
-        pytest.param(gguf("f32"), id="gguf-f32"),
+        pytest.param(gguf("f32", threads=2), id="gguf-f32"),
         pytest.param(gguf("Q8_0"), id="gguf-q8_0"),
-        pytest.param(gguf("Q4_0", kv_type="bf16"), id="gguf-q4_0-bf16"),
+        pytest.param(gguf("Q4_0", kv_type="bf16", threads=2), id="gguf-q4_0-bf16"),
         pytest.param(gguf("Q4_1"), id="gguf-q4_1"),
-        pytest.param(gguf("Q4_K_M", wide=True), id="gguf-q4_k"),
+        pytest.param(gguf("Q4_K_M", wide=True, threads=2), id="gguf-q4_k"),
         pytest.param(gguf("Q5_K_M", wide=True), id="gguf-q5_k"),
         pytest.param(gguf("Q6_K", wide=True), id="gguf-q6_k"),
         pytest.param(gguf("Q3_K_M", wide=True), id="gguf-q3_k"),
