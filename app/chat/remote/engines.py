@@ -8,18 +8,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from app.chat.remote.chunks import Listed
-from app.chat.remote.connection import Connection
 from app.chat.remote.model import RemoteModel, remote_entry
 from app.environment import variable
 from app.errors import AppError, SettingsError, UnknownModel
 from app.models.catalog import CatalogEntry
 from app.remote_engine import RemoteEngine
 from engine.platform.toolchain import PIP
+
+if TYPE_CHECKING:
+    from app.chat.remote.connection import Connection
 
 SERVICE = "slipstream"  # under which the keyring keeps keys
 log = logging.getLogger(__name__)
@@ -115,7 +117,10 @@ class RemoteEngines:
         by_id = {one.id: one for one in listed}
         return [by_id.get(name) or Listed(id=name) for name in engine.models]
 
-    def _connection(self, engine: RemoteEngine) -> Connection:
+    def _connection(self, engine: RemoteEngine) -> "Connection":
+        # here, because its library takes half a second, and most people have no other engine
+        from app.chat.remote.connection import Connection
+
         if engine.name not in self._connections:
             self._connections[engine.name] = Connection(engine, read_key(engine))
         return self._connections[engine.name]

@@ -3,13 +3,12 @@
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.chat.answering_model import ContextUse
 from app.chat.loaded_model import first_seen
 from app.chat.remote.answer import Drafts, RemoteAnswer
 from app.chat.remote.chunks import Listed, Words, metrics_of
-from app.chat.remote.connection import Connection
 from app.chat.remote.fields import Body, chat_body, check_fields, text_body
 from app.chat.reply import RunningReply
 from app.chat.stored_answer import AnswerSink
@@ -28,6 +27,9 @@ from app.request import (
     check_request,
 )
 from engine.request import PLAIN, ModelFacts, Prior
+
+if TYPE_CHECKING:
+    from app.chat.remote.connection import Connection
 
 _BYTES = 3.0  # of a token, about: rather too few, so that a conversation fits
 _GBNF = ("llamacpp", "slipstream", "local")  # owners of models whose servers take grammars
@@ -108,7 +110,7 @@ class RemoteRequest:
 class RemoteModel:
     """One model of one engine; ``locals_`` names what could answer here instead."""
 
-    connection: Connection
+    connection: "Connection"
     listed: Listed
     locals_: Callable[[], Sequence[str]]
     template: str = ""

@@ -10,12 +10,19 @@ from app.environment import variable
 from app.errors import SettingsError
 from app.remote_engine import RemoteEngine, remote_engines
 from app.settings import CONFIG_VARIABLE, Settings, load_settings, setting_sources
+from tests.processes import run_python
 
 OFFICE = {"backend": "openai", "address": "http://10.0.0.5:8000/v1"}
 
 
 def engine(**more: object) -> RemoteEngine:
     return remote_engines({"office": {**OFFICE, **more}})[0]
+
+
+def test_without_engines_their_library_is_not_imported():
+    """It takes half a second, before the first word of every ``ask``."""
+    done = run_python("import sys, app.chat.assistant; sys.exit('openai' in sys.modules)")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_file_names_engines(tmp_path):
