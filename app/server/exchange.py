@@ -19,6 +19,7 @@ from app.server.errors import MAX_BODY
 ID_HEADERS = ("x-request-id", "request-id")  # OpenAI's name and Anthropic's
 CLIENT_CLOSED_REQUEST = 499  # nginx's number; no client reads it
 _GIVEN_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_JOINED = re.compile(r"/+(v1(/+v1)*(/+|$))?")  # the start of a path, as clients put it together
 _GZIP, _ZLIB, _RAW = 31, 15, -15  # "wbits" of zlib
 _CODINGS: Mapping[str, tuple[int, ...]] = {
     "gzip": (_GZIP,), "x-gzip": (_GZIP,),
@@ -57,7 +58,7 @@ class Exchange:
 
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         state = {**scope.get("state", {}), "request_id": number}
-        numbered = {**scope, "method": method, "state": state}
+        numbered = {**scope, "method": method, "path": _meant(scope["path"]), "state": state}
         try:
             await self._app(numbered, unpacked(scope, receive), send_numbered)
         finally:
@@ -70,6 +71,15 @@ class Exchange:
         logger.info("%s", line)
         if self._shown is not None:
             self._shown(f"{time.strftime('%H:%M:%S')} {line}\n")
+
+
+def _meant(path: str) -> str:
+    """The path without the slashes and the second ``/v1`` of an address that ended in them."""
+    joined = _JOINED.match(path)
+    if joined is None:
+        return path
+    rest = path[joined.end() :]
+    return f"/v1/{rest}".rstrip("/") if joined[1] else f"/{rest}"
 
 
 def _request_id(scope: Scope) -> str:

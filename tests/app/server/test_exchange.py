@@ -102,7 +102,7 @@ def test_whatever_can_be_read_answers_head(url: str, path: str) -> None:
 WRONG: list[tuple[str, str, dict[str, Any], int]] = [
     ("GET", "/v1/nothing", {}, 404),
     ("POST", "/v1", {}, 404),
-    ("POST", "/v1//chat/completions", {}, 404),
+    ("POST", "/v1/chat//completions", {}, 404),
     ("PROPFIND", "/v1/models", {}, 405),
     ("GET", "/messages", {}, 405),
     ("OPTIONS", "/v1/messages", {}, 405),
