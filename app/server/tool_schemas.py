@@ -97,8 +97,11 @@ class ToolSpec(Strict):
 
 
 def as_function(tool: Any) -> Any:
-    """A tool as chats send it; responses have the name one level higher, custom tools no schema."""
+    """A tool as chats send it; others have the name one level higher, custom tools no schema."""
     match tool:
+        case {"name": name, "input_schema": schema, **rest}:
+            about = {key: rest[key] for key in ("description", "strict") if key in rest}
+            return {"function": {"name": name, "parameters": schema, **about}}
         case {"type": "custom", "custom": dict(own)} | {"type": "custom", "name": _, **own}:
             name = own.get("name", tool.get("name"))
             said = [own.get("description"), _form_in_words(own.get("format"))]
@@ -195,7 +198,7 @@ def allowed_tools(mode: object, tools: Sequence[object]) -> Allowed:
 
 
 def chosen_tools(choice: object) -> object:
-    """The name of the tool that must be called, or one of three words."""
+    """The name of the tool that must be called, or one of three words, as any protocol says it."""
     match choice:
         case None | "none" | "auto" | "required":
             return choice
@@ -203,12 +206,17 @@ def chosen_tools(choice: object) -> object:
             return REQUIRED
         case {"type": "none" | "auto" | "required" | "any" as word}:
             return chosen_tools(word)
-        case {"type": "function", "function": {"name": str(name)}} | {
-            "type": "custom",
-            "custom": {"name": str(name)},
-        }:
+        case (
+            {"function": {"name": str(name)}}
+            | {"type": "custom", "custom": {"name": str(name)}}
+            | {"type": "function" | "custom" | "tool", "name": str(name)}
+        ):
             return {"name": name}
-        case {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}:
+        case {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}} | {
+            "type": "allowed_tools",
+            "mode": mode,
+            "tools": list(tools),
+        }:
             return allowed_tools(mode, tools)
         case _:
             raise wrong(

@@ -18,7 +18,7 @@ from app.server.request_body import (
     TextOptions,
 )
 from app.server.text_schemas import Strict, described, text_of, thoughts_of, valid_unicode, wrong
-from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, read_arguments, tool_use
+from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, as_function, read_arguments, tool_use
 
 MOST_MESSAGES = 1000  # messages of a request
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -97,15 +97,14 @@ _REFUSED: Refusals = {
     "response_format": ((), _AS_OUTPUT_FORMAT),
     "json_schema": ((), _AS_OUTPUT_FORMAT),
 }
-_CHOICES = {"auto": "auto", "any": REQUIRED, "none": "none"}
+_CHOICES = {"auto": "auto", "any": REQUIRED, "required": REQUIRED, "none": "none"}
 
 
 def _nested(tool: object) -> object:
     """A tool as chats send it, with its name one level deeper."""
     match tool:
-        case {"name": name, "input_schema": schema, **rest}:
-            more = {key: value for key, value in rest.items() if key in ("description", "strict")}
-            return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
+        case {"function": {"name": _}} | {"name": _, "input_schema": _}:
+            return as_function(tool)
         case _:
             raise wrong('a tool must look like {"name": "...", "input_schema": {...}}')
 
@@ -120,10 +119,21 @@ class ToolChoice(Strict):
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_any_protocol(cls, choice: Any) -> Any:
+        match choice:
+            case str(word):
+                return {"type": word}
+            case {"function": {"name": name}, **rest}:
+                return {**rest, "name": name}
+            case _:
+                return choice
+
     @property
     def chosen(self) -> str | Mapping[str, str]:
         """As chats say it; raises PydanticCustomError."""
-        if self.type == "tool" and self.name:
+        if self.type in ("tool", "function") and self.name:
             return {"name": self.name}
         if self.type in _CHOICES:
             return _CHOICES[self.type]
@@ -140,7 +150,7 @@ class MessagesBody(RequestBody):
     """A request for a message."""
 
     refused, prompt_field = _REFUSED, "messages"
-    own_tools = ("custom",)
+    own_tools = ("custom", "function")
 
     messages: Conversation
     max_tokens: Limit

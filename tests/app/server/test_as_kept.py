@@ -42,3 +42,35 @@ def test_an_address_that_ends_in_a_slash_or_in_v1(running: Running, path: str) -
 @pytest.mark.parametrize("path", ["/v1x/models", "/v1/v2/models", "/v1/chat//models"])
 def test_other_addresses_are_unknown(running: Running, path: str) -> None:
     assert HTTP.get(f"{running.url}{path}").status_code == 404
+
+
+CHOICES: list[Any] = [
+    {"type": "function", "function": {"name": "add"}},
+    {"type": "function", "name": "add"},
+    {"type": "tool", "name": "add"},
+    {"function": {"name": "add"}},
+    {"type": "allowed_tools", "mode": "required", "tools": [FLAT]},
+    {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [ADD_TOOL]}},
+    "required",
+    "any",
+    {"type": "required"},
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_choice_in_the_words_of_any_protocol(running: Running, choice: Any) -> None:
+    for route, tool in (("chat/completions", ADD_TOOL), ("responses", FLAT)):
+        use = read(running, route, [ASKED], tools=[tool], tool_choice=choice).tool_use
+        assert use.must_call
+    if "allowed_tools" not in str(choice) and choice != {"function": {"name": "add"}}:
+        assert read(
+            running, "messages", [ASKED], tools=[ADDER], tool_choice=choice
+        ).tool_use.must_call
+
+
+@pytest.mark.parametrize("tool", [ADD_TOOL, FLAT, ADDER, {**ADDER, "type": "custom"}])
+def test_a_tool_in_the_form_of_any_protocol(running: Running, tool: Any) -> None:
+    for route in FIELDS if tool in (ADD_TOOL, ADDER) else ("chat/completions", "responses"):
+        (found,) = read(running, route, [ASKED], tools=[tool]).tool_use.tools
+        assert found.name == "add"
+        assert found.parameters == TWO_NUMBERS
