@@ -14,6 +14,7 @@ from app.errors import AttachmentRefused
 
 ValueT = TypeVar("ValueT")
 _TEXTS = ("text", "input_text", "output_text", "refusal")
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 _PICTURES = ("image_url", "input_image", "image")
 
 
@@ -131,14 +132,36 @@ def _no_text(part: object, where: str, *, result: bool) -> str:
         case {"type": "tool_reference", "tool_name": str(name)} if result:
             return f"(the tool {sendable(name)} can be called now)"
         case {"type": str(kind)} if result:
-            what = "an image" if kind in _PICTURES else f"a part of type {sendable(kind)}"
-            return f"({what} was here; this model reads text only)"
+            return in_words(kind)
         case {"type": str(kind)} if kind not in _TEXTS:
             place = f" ({where})" if where else ""
             raise unsupported(f"parts of type {kind} are not supported{place}; only text")
         case _:
             place = f"parts of {where}" if where else "a part"
             raise wrong(f'{place} must look like {{"type": "text", "text": "..."}}')
+
+
+def in_words(kind: str) -> str:
+    """What the model reads in place of a part of a kind that is no text."""
+    what = "an image" if kind in _PICTURES else f"a part of type {sendable(kind)}"
+    return f"({what} was here; this model reads text only)"
+
+
+def is_no_text(part: object) -> bool:
+    """Whether it is a part of a kind that no text can be read from."""
+    match part:
+        case (
+            {"type": "file", "file": {"file_data": str()}}
+            | {"type": "input_file", "file_data": str()}
+            | {"type": "document", "source": {"type": "base64"}}
+        ):
+            return False
+        case {"type": "document" | "search_result", **fields}:
+            return not _documented(fields)
+        case {"type": str(kind)}:
+            return kind not in (*_TEXTS, *_THOUGHTS)
+        case _:
+            return False
 
 
 def _has_kind(part: object) -> bool:

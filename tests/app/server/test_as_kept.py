@@ -44,6 +44,32 @@ def test_other_addresses_are_unknown(running: Running, path: str) -> None:
     assert HTTP.get(f"{running.url}{path}").status_code == 404
 
 
+IMAGES = {
+    "chat/completions": {"type": "image_url", "image_url": {"url": "data:,"}},
+    "responses": {"type": "input_image", "image_url": "data:,"},
+    "messages": {"type": "image", "source": {"type": "base64", "data": "x"}},
+}
+
+
+@pytest.mark.parametrize("route", IMAGES)
+def test_an_image_of_an_earlier_message_is_a_sentence(running: Running, route: str) -> None:
+    """Refused, it would end the conversation: the program sends it again with every question."""
+    shown = {"role": "user", "content": [{"type": "text", "text": "Look. "}, IMAGES[route]]}
+    for later in ([ASKED], [SAID, ASKED]):
+        found = sent(running, route, [shown, *later])
+        assert found.headers["x-slipstream-skipped"] == f"parts of type {IMAGES[route]['type']}"
+        first = running.assistant.requests[-1].messages[0].content
+        assert first == "Look. (an image was here; this model reads text only)"
+    assert sent(running, route, [SAID, shown]).status_code == 400
+
+
+@pytest.mark.parametrize("part", [{"type": "input_audio", "input_audio": {}}, {"type": "video_url"}, {"type": "file", "file": {"file_id": "f"}}])  # fmt: skip
+def test_any_other_part_of_an_earlier_message_is_one_too(running: Running, part: Any) -> None:
+    messages = [{"role": "user", "content": [part]}, SAID, ASKED]
+    first = read(running, "chat/completions", messages).messages[0].content
+    assert first == f"(a part of type {part['type']} was here; this model reads text only)"
+
+
 CHOICES: list[Any] = [
     {"type": "function", "function": {"name": "add"}},
     {"type": "function", "name": "add"},
@@ -74,3 +100,23 @@ def test_a_tool_in_the_form_of_any_protocol(running: Running, tool: Any) -> None
         (found,) = read(running, route, [ASKED], tools=[tool]).tool_use.tools
         assert found.name == "add"
         assert found.parameters == TWO_NUMBERS
+
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+
+
+@pytest.mark.parametrize(
+    ("route", "tool", "choice"),
+    [
+        ("messages", SEARCH, {"type": "tool", "name": "web_search"}),
+        ("responses", {"type": "web_search"}, {"type": "web_search"}),
+        ("chat/completions", {"type": "code_interpreter"}, {"type": "code_interpreter"}),
+    ],
+)
+def test_a_choice_of_a_tool_that_was_skipped_is_none(running: Running, route: str, tool: Any, choice: Any) -> None:  # fmt: skip
+    own = {"messages": ADDER, "responses": FLAT}.get(route, ADD_TOOL)
+    assert read(running, route, [ASKED], tools=[tool], tool_choice=choice).tool_use is None
+    use = read(running, route, [ASKED], tools=[tool, own], tool_choice=choice).tool_use
+    assert not use.must_call
+    refused = sent(running, route, [ASKED], tools=[own], tool_choice=choice)
+    assert refused.status_code == 400
