@@ -126,6 +126,9 @@ class StreamOptions(Strict):
     include_usage: bool | None = None
 
 
+_ABOUT = {"name", "description", "strict"}  # words that come with a schema
+
+
 class SchemaFormat(Strict):
     """A schema as OpenAI's clients send it, with a name."""
 
@@ -140,6 +143,17 @@ class ResponseFormat(Strict):
     name: str | None = None  # this one and the next are sent back
     strict: bool | None = None
     rules: dict[str, Any] | None = Field(default=None, alias="schema")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_its_place(cls, form: Any) -> Any:
+        """A schema that was sent where its name and itself belong."""
+        match form:
+            case {"json_schema": dict(own)} if "schema" not in own and not own.keys() <= _ABOUT:
+                rules = {word: value for word, value in own.items() if word not in _ABOUT}
+                return {**form, "json_schema": {"schema": rules}}
+            case _:
+                return form
 
     @property
     def wanted(self) -> Mapping[str, Any] | None:

@@ -120,3 +120,13 @@ def test_a_choice_of_a_tool_that_was_skipped_is_none(running: Running, route: st
     assert not use.must_call
     refused = sent(running, route, [ASKED], tools=[own], tool_choice=choice)
     assert refused.status_code == 400
+
+
+@pytest.mark.parametrize("about", [{}, {"name": "x"}, {"name": "x", "strict": True, "description": "d"}])  # fmt: skip
+def test_a_schema_one_level_too_high(running: Running, about: dict[str, Any]) -> None:
+    """It was taken for no schema, and the answer could be any object."""
+    form = {"type": "json_schema", "json_schema": {**about, **TWO_NUMBERS}}
+    assert read(running, "chat/completions", [ASKED], response_format=form).schema == TWO_NUMBERS
+    nothing = {"type": "json_schema", "json_schema": about}
+    found = read(running, "chat/completions", [ASKED], response_format=nothing)
+    assert found.schema == {"type": "object"}
