@@ -15,6 +15,7 @@ from engine.errors import InvalidRequest
 
 NONE, REQUIRED = "none", "required"
 FUNCTION, CUSTOM, INPUT = "function", "custom", "input"
+UNNAMED = "unknown"  # the tool of an earlier call without a name
 ONE_TEXT = {
     "type": "object",
     "properties": {INPUT: {"type": "string"}},
@@ -139,10 +140,15 @@ def written_arguments(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def called_name(given: object) -> object:
+    """The name in an earlier call: joined from a stream that was cut, it may be empty."""
+    return given or UNNAMED
+
+
 class Called(Strict):
     """A function and what it was called with."""
 
-    name: Annotated[Text, StringConstraints(min_length=1)]
+    name: Annotated[Text, BeforeValidator(called_name)]
     arguments: Annotated[dict[str, Any], BeforeValidator(read_arguments)] = Field(
         default_factory=dict
     )

@@ -41,6 +41,7 @@ from app.server.text_schemas import (
 from app.server.tool_schemas import (
     CHOICE,
     allowed_tools,
+    called_name,
     chosen_tools,
     read_arguments,
     tool_use,
@@ -118,7 +119,8 @@ def _run(kind: str, item: Mapping[Any, Any], where: str) -> Message | None:
     if kind in RESULTS:
         return Message("tool", result_of(kind, item, where), answers=call)
     name, arguments = CALLS[kind](item)
-    if not (isinstance(name, str) and name):
+    name = called_name(name)
+    if not isinstance(name, str):
         raise wrong(f"{where} must have the name of what is called")
     found = ToolCall(call, valid_unicode(name), read_arguments(arguments))
     return Message("assistant", "", (found,))

@@ -70,6 +70,17 @@ def test_any_other_part_of_an_earlier_message_is_one_too(running: Running, part:
     assert first == f"(a part of type {part['type']} was here; this model reads text only)"
 
 
+@pytest.mark.parametrize("name", ["", None])
+def test_a_call_whose_name_was_cut_off(running: Running, name: Any) -> None:
+    called = {"id": "c", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "c", "content": "no such tool"}
+    chat = [ASKED, {"role": "assistant", "content": None, "tool_calls": [called]}, result]
+    item = {"type": "function_call", "call_id": "c", "name": name, "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "no such tool"}
+    for route, story in (("chat/completions", chat), ("responses", [ASKED, item, output])):
+        assert read(running, route, story).messages[1].calls[0].name == "unknown"
+
+
 CHOICES: list[Any] = [
     {"type": "function", "function": {"name": "add"}},
     {"type": "function", "name": "add"},
