@@ -60,6 +60,11 @@ class Message:
     answers: str = ""  # of a tool: the id of the call that this result answers
     reasoning: str = ""  # of an assistant, before ``content``
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it has no text, no thought and no call."""
+        return not (self.content.strip() or self.calls or self.reasoning)
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:

@@ -1,9 +1,9 @@
 """What every request for an answer may contain: its fields, their ranges, what is refused."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -40,7 +40,9 @@ _NO_CHOICE = "the server does not choose among answers; send n to get several"
 _TEXT_ONLY = "this endpoint reads and writes text only"
 
 MOST_CHOICES = 16
+MOST_MESSAGES = 20_000  # of a request; the context is full long before
 ONLY_THE_LIKELIEST = 1e-6  # a share of probability so small that one token has it
+EntryT = TypeVar("EntryT")  # messages, and what stands for some
 Refusals = Mapping[str, tuple[tuple[object, ...], str]]
 """Name -> (values that change nothing, why any other is refused); null never changes anything."""
 REFUSED: Refusals = {
@@ -118,6 +120,21 @@ _THINKING: Mapping[Effort, Thinking] = {
 def thinking_of(effort: Effort | None) -> Thinking:
     """OpenAI's words for it, of which templates know the middle ones."""
     return AS_TAUGHT if effort is None else _THINKING[effort]
+
+
+def without_empty_end(entries: Sequence[EntryT]) -> tuple[EntryT, ...]:
+    """Without what says nothing at the end of it: the place for the next answer, a question all in the instructions."""
+    length = len(entries)
+    while length > 1 and _says_nothing(entries[length - 1], entries[length - 2]):
+        length -= 1
+    return (*entries[:length],)
+
+
+def _says_nothing(entry: object, before: object) -> bool:
+    if not (isinstance(entry, Message) and entry.says_nothing):
+        return False
+    instructed = isinstance(before, Message) and before.role == "system"
+    return entry.role == "assistant" or (entry.role == "user" and instructed)
 
 
 class StreamOptions(Strict):

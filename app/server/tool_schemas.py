@@ -1,7 +1,7 @@
 """Tools in the bodies of requests: those offered, those to be called, earlier calls."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -22,13 +22,19 @@ ONE_TEXT = {
     "required": [INPUT],
     "additionalProperties": False,
 }  # the arguments of a custom tool
-MOST = 128  # tools of a request, calls of a message
+MOST = 1024  # tools of a request, calls of a message
+DEEPEST = 128  # levels of a JSON value that becomes part of a prompt
 # servers of tools put dots, slashes and colons between their name and the tool's
 Name = Annotated[str, StringConstraints(pattern=r"^[\w.:/@-]{1,128}$")]
 
 
 def checked_json(value: object) -> object:
     """A JSON value that can be written into a prompt."""
+    inner, levels = [value], 0
+    while inner := [deeper for one in inner for deeper in _inside(one)]:
+        levels += 1
+        if levels > DEEPEST:
+            raise wrong(f"this is nested more than {DEEPEST} levels deep")
     try:
         size = len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
     except (ValueError, RecursionError) as error:  # half a character, infinite, or far too deep
@@ -36,6 +42,13 @@ def checked_json(value: object) -> object:
     if size > LARGEST:
         raise wrong(f"this has {size} bytes; at most {LARGEST}")
     return value
+
+
+def _inside(value: object) -> Iterable[object]:
+    """The values in a list or an object."""
+    return (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    )
 
 
 def read_arguments(given: object) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing_extensions import override
 from app.request import AS_TAUGHT, ChatRequest, Message, Thinking, ToolCall, ToolUse
 from app.server.anthropic.client_tools import with_tools
 from app.server.request_body import (
+    MOST_MESSAGES,
     REFUSED,
     Limit,
     Refusals,
@@ -16,18 +17,18 @@ from app.server.request_body import (
     ResponseFormat,
     Stop,
     TextOptions,
+    without_empty_end,
 )
 from app.server.text_schemas import Strict, described, text_of, thoughts_of, valid_unicode, wrong
 from app.server.tool_schemas import MOST, REQUIRED, ToolSpec, as_function, read_arguments, tool_use
 
-MOST_MESSAGES = 1000  # messages of a request
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
 def _messages(given: object) -> object:
     if not isinstance(given, list) or not 0 < len(given) <= MOST_MESSAGES:
         raise wrong(f"send 1 to {MOST_MESSAGES} messages")
-    return tuple(part for place, one in enumerate(given) for part in _parts(one, place))
+    return without_empty_end([p for place, one in enumerate(given) for p in _parts(one, place)])
 
 
 def _system(given: object) -> object:

@@ -7,12 +7,14 @@ from typing_extensions import override
 
 from app.request import ChatRequest, Message, ToolUse
 from app.server.request_body import (
+    MOST_MESSAGES,
     REFUSED,
     Effort,
     Limit,
     Refusals,
     RequestBody,
     thinking_of,
+    without_empty_end,
 )
 from app.server.text_schemas import (
     Reasoning,
@@ -85,7 +87,7 @@ class ChatBody(RequestBody):
 
     prompt_field = "messages"
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_completion_tokens: Limit = None
     prediction: Prediction | None = None
     logprobs: bool | None = None
@@ -100,6 +102,7 @@ class ChatBody(RequestBody):
     @field_validator("messages")
     @classmethod
     def _end_in_text(cls, messages: list[ChatMessage]) -> list[ChatMessage]:
+        messages = messages[: len(without_empty_end([entry.message for entry in messages]))]
         last = messages[-1].message
         if not (last.content.strip() or last.calls or last.role == "tool"):
             raise wrong("the last message is empty; there is nothing to answer")

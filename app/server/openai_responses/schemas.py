@@ -20,6 +20,7 @@ from app.server.openai_responses.client_tools import (
 )
 from app.server.openai_responses.kept import Kept
 from app.server.request_body import (
+    MOST_MESSAGES,
     REFUSED,
     Effort,
     Limit,
@@ -27,6 +28,7 @@ from app.server.request_body import (
     RequestBody,
     TextOptions,
     thinking_of,
+    without_empty_end,
 )
 from app.server.text_schemas import (
     Strict,
@@ -47,7 +49,6 @@ from app.server.tool_schemas import (
     tool_use,
 )
 
-MOST_ITEMS = 2000  # items of a request
 ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
@@ -62,12 +63,12 @@ def _messages(given: object) -> object:
     """Items, or a text as if it were a user's message, as messages and references."""
     if isinstance(given, str):
         return (Message("user", valid_unicode(given)),)
-    if not isinstance(given, list) or not 0 < len(given) <= MOST_ITEMS:
-        raise wrong(f"send a text, or a list of 1 to {MOST_ITEMS} items")
-    return _entries(given)
+    if not isinstance(given, list) or not 0 < len(given) <= MOST_MESSAGES:
+        raise wrong(f"send a text, or a list of 1 to {MOST_MESSAGES} items")
+    return without_empty_end(_entries(given))
 
 
-_ITEMS = {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MOST_ITEMS}
+_ITEMS = {"type": "array", "items": {"type": "object"}, "minItems": 1, "maxItems": MOST_MESSAGES}
 Items = Annotated[
     Any, BeforeValidator(_messages), described(anyOf=[{"type": "string", "minLength": 1}, _ITEMS])
 ]
@@ -127,7 +128,7 @@ def _run(kind: str, item: Mapping[Any, Any], where: str) -> Message | None:
 
 
 def _content(content: object, place: int) -> str:
-    if not isinstance(content, str | list):
+    if not isinstance(content, str | list | None):
         raise wrong(f"the content of item {place} must be a text or a list of texts")
     return text_of(content, f"item {place}")
 

@@ -70,6 +70,35 @@ def test_any_other_part_of_an_earlier_message_is_one_too(running: Running, part:
     assert first == f"(a part of type {part['type']} was here; this model reads text only)"
 
 
+EMPTY = [{"role": "assistant", "content": content} for content in ("", " \n", [], None)]
+
+
+@pytest.mark.parametrize("last", EMPTY)
+@pytest.mark.parametrize("route", FIELDS)
+def test_a_place_for_the_next_answer_is_no_answer(running: Running, route: str, last: Any) -> None:
+    for story in ([ASKED, last], [ASKED, SAID, ASKED, last, last]):
+        found = read(running, route, story)
+        assert [one.content for one in found.messages] == [
+            one["content"] for one in story if one not in EMPTY
+        ]
+        assert found.prefix == ""
+
+
+@pytest.mark.parametrize("content", ["", None, [], " "])
+def test_instructions_may_say_all(running: Running, content: Any) -> None:
+    system = {"role": "system", "content": SUM}
+    found = read(running, "chat/completions", [system, {"role": "user", "content": content}])
+    assert [(one.role, one.content) for one in found.messages] == [("system", SUM)]
+    story = [system, ASKED, SAID, {"role": "user", "content": content}]
+    assert sent(running, "chat/completions", story).status_code == 400
+
+
+@pytest.mark.parametrize("route", FIELDS)
+def test_an_answer_without_a_content_in_between(running: Running, route: str) -> None:
+    nothing = {"role": "assistant", "content": None}
+    assert len(read(running, route, [ASKED, nothing, ASKED]).messages) == 3
+
+
 @pytest.mark.parametrize("name", ["", None])
 def test_a_call_whose_name_was_cut_off(running: Running, name: Any) -> None:
     called = {"id": "c", "type": "function", "function": {"name": name, "arguments": "{}"}}
@@ -79,6 +108,20 @@ def test_a_call_whose_name_was_cut_off(running: Running, name: Any) -> None:
     output = {"type": "function_call_output", "call_id": "c", "output": "no such tool"}
     for route, story in (("chat/completions", chat), ("responses", [ASKED, item, output])):
         assert read(running, route, story).messages[1].calls[0].name == "unknown"
+
+
+def test_a_long_story_with_many_tools_and_calls(running: Running) -> None:
+    calls = [{"id": f"c{n}", "function": {"name": "add", "arguments": "{}"}} for n in range(150)]
+    results = [{"role": "tool", "tool_call_id": f"c{n}", "content": "1"} for n in range(150)]
+    long = [
+        *[ASKED, SAID] * 20,
+        {"role": "assistant", "tool_calls": calls},
+        *results,
+        *[SAID] * 900,
+    ]
+    tools = [{"type": "function", "function": {"name": f"f{n}"}} for n in range(150)]
+    found = sent(running, "chat/completions", [*long, ASKED], tools=tools)
+    assert found.status_code == 200 or found.json()["error"]["code"] == "context_length_exceeded"
 
 
 CHOICES: list[Any] = [

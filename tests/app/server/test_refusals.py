@@ -37,6 +37,9 @@ def allowing(*tools: object, mode: str = "auto") -> dict[str, Any]:
 
 
 NAMED = {"type": "function", "function": {"name": "look_up"}}
+DEEP: dict[str, Any] = {"type": "object"}
+for _ in range(300):
+    DEEP = {"type": "object", "properties": {"a": DEEP}}
 LOOKING_AHEAD = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}}
 CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({"best_of": 2}, "best_of", "send n to get several"),
@@ -64,6 +67,7 @@ CHATS: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [taking({"enum": ["x", None]})]}, "tools", "may be string or null"),
     ({"tools": [taking({"anyOf": [{"type": "integer"}, {"type": "object"}]})]}, "tools", "may be integer"),
     ({"tools": [taking({"$ref": "#/$defs/A", "$defs": {"A": {"type": "array"}}})]}, "tools", "be array"),
+    ({"tools": [taking(DEEP)]}, "tools.0.function.parameters", "more than 128 levels deep"),
     ({"tools": [taking(LOOKING_AHEAD, strict=True)]}, "tools", "'pattern' at #/properties/a: '(?=' in the pattern"),
     ({"tool_choice": "required"}, "tool_choice", "no tool that could be called"),
     ({"tools": [ADD], "tool_choice": "some"}, "tool_choice", 'may be "none", "auto"'),
@@ -98,7 +102,7 @@ TEXTS = [
 ]
 OWN = {"type": "function", **serving.ADD}
 RESPONSES = [
-    ({"input": []}, "input", "a list of 1 to 2000 items"),
+    ({"input": []}, "input", "a list of 1 to 20000 items"),
     ({"input": 3}, "input", "send a text, or a list"),
     ({"input": " "}, "input", "the last item is empty"),
     ({"input": said("x", "robot")}, "input", "item 0 must look like"),
@@ -122,8 +126,8 @@ RESPONSES = [
 ADDER = {"name": "add", "input_schema": serving.TWO_NUMBERS}
 BEGUN = [*HI, *said("It is", "assistant")]
 MESSAGES = [
-    ({"messages": []}, "messages", "send 1 to 1000 messages"),
-    ({"messages": "hi"}, "messages", "send 1 to 1000 messages"),
+    ({"messages": []}, "messages", "send 1 to 20000 messages"),
+    ({"messages": "hi"}, "messages", "send 1 to 20000 messages"),
     ({"messages": said("x", "robot")}, "messages", "message 0 must look like"),
     ({"messages": said(3)}, "messages", "parts of message 0 must look like"),
     ({"messages": said([{"type": "image"}])}, "messages", "parts of type image are not supported (message 0)"),

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from app.request import Message
 from app.server.openai_chat.schemas import ChatBody, CompletionBody
+from app.server.request_body import MOST_MESSAGES
 from engine.request import Penalties
 from tests.app.server.serving import HTTP, JSON_HEADERS, Running, post
 
@@ -115,7 +116,7 @@ def test_values_that_change_nothing_pass(name: str, value: object) -> None:
         ("parallel_tool_calls", "yes"),
         *[("drafter", bad) for bad in ("warp", "", None, 1)],
         *[("model", bad) for bad in (1, ["pocket"])],
-        *[("messages", bad) for bad in ([], "hi", None, {}, [1], [None], HI * 1001)],
+        *[("messages", bad) for bad in ([], "hi", None, {}, [1], [None], HI * (MOST_MESSAGES + 1))],
     ],
 )
 def test_wrong_values_are_refused(name: str, value: object) -> None:
