@@ -88,6 +88,17 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _by_token(biases: object) -> object:
+    """Pairs, as llama-server takes them, by their tokens; false is for never."""
+    if not isinstance(biases, list):
+        return biases
+    pairs = [pair for pair in biases if isinstance(pair, list) and len(pair) == 2]
+    if len(pairs) < len(biases):
+        return biases
+    lowest = RANGES["bias"].low
+    return {str(token): lowest if bias is False else bias for token, bias in pairs}
+
+
 def _within(name: str) -> Any:
     """A field with a range of the engine's table."""
     found = RANGES[name]
@@ -101,10 +112,11 @@ def _within(name: str) -> Any:
 
 Bias = Annotated[float, _within("bias")]
 StopText = Annotated[
-    str, BeforeValidator(valid_unicode), StringConstraints(min_length=1, max_length=256)
+    str, BeforeValidator(valid_unicode), StringConstraints(min_length=1, max_length=4096)
 ]
 Stop = Annotated[list[StopText], BeforeValidator(_as_list)]
 TokenId = Annotated[str, StringConstraints(pattern="^[0-9]{1,9}$")]  # JSON has no other keys
+Biases = Annotated[dict[TokenId, Bias], Field(max_length=1024)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Limit = Annotated[Count | None, _instead_of(-1, None)]
 """Of tokens; -1 and null mean all that is left of the context."""
@@ -215,7 +227,7 @@ class RequestBody(Strict):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # OpenAI's range
     repeat_penalty: Annotated[float, _within("repeat")] | None = None  # llama-server's name
     repetition_penalty: Annotated[float, _within("repeat")] | None = None  # vLLM's name
-    logit_bias: Annotated[dict[TokenId, Bias], Field(max_length=1024)] | None = None
+    logit_bias: Annotated[Biases | None, BeforeValidator(_by_token)] = None
     max_tokens: Limit = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
     stop: Stop | None = None

@@ -184,3 +184,12 @@ def test_a_schema_one_level_too_high(running: Running, about: dict[str, Any]) ->
     nothing = {"type": "json_schema", "json_schema": about}
     found = read(running, "chat/completions", [ASKED], response_format=nothing)
     assert found.schema == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("given", "bias"),
+    [([], ()), ([[7, 1.5], [9, -2]], ((7, 1.5), (9, -2.0))), ([[7, False]], ((7, -100.0),))],
+)
+def test_biases_as_pairs(running: Running, given: Any, bias: Any) -> None:
+    penalties = read(running, "chat/completions", [ASKED], logit_bias=given).sampling.penalties
+    assert (() if penalties is None else penalties.bias) == bias
