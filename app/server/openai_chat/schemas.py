@@ -39,6 +39,7 @@ class ChatMessage(Strict):
     tool_call_id: Text = ""
     reasoning_content: Reasoning = ""
     reasoning: Reasoning = ""  # as some programs call it
+    prefix: bool | None = None  # of the last answer: it is to be continued, as Mistral has it
 
     @model_validator(mode="before")
     @classmethod
@@ -124,12 +125,16 @@ class ChatBody(RequestBody):
 
     @model_validator(mode="after")
     def _go_on_with_an_answer(self) -> Self:
-        last = self.messages[-1]
-        has_prefix = len(self.messages) > 1 and last.role == "assistant" and not last.tool_calls
-        if self.continue_final_message and not has_prefix:
+        if self.continue_final_message and not self._continues:
             problem = "the last message must be the beginning of an answer"
             raise wrong(problem, "continue_final_message")
         return self
+
+    @property
+    def _continues(self) -> bool:
+        last = self.messages[-1]
+        has_prefix = len(self.messages) > 1 and last.role == "assistant" and not last.tool_calls
+        return has_prefix and bool(self.continue_final_message or last.prefix)
 
     @override
     def _offered(self) -> ToolUse | None:
@@ -141,7 +146,7 @@ class ChatBody(RequestBody):
     def chat_request(self) -> ChatRequest:
         """The request for the assistant; the newer of the two token limits wins."""
         messages = [entry.message for entry in self.messages]
-        prefix = messages.pop().content if self.continue_final_message else ""
+        prefix = messages.pop().content if self._continues else ""
         return self._request(
             *messages,
             prefix=prefix,

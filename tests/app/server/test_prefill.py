@@ -33,6 +33,17 @@ def test_a_format_holds_from_the_given_start_on(url: str, start: str) -> None:
     assert start + joined(streamed) == start + rest(url, start, response_format=FORM)
 
 
+@pytest.mark.parametrize("start", ["The answer", "Hello! How", "17 + 25 ="])
+def test_a_message_may_say_itself_that_it_is_continued(url: str, start: str) -> None:
+    """Aider asks so for the rest of an answer that was cut off."""
+    marked = {"role": "assistant", "content": start, "prefix": True}
+    found = answer(url, messages=[ASKED, marked], max_tokens=6)
+    assert found["choices"][0]["message"]["content"] == rest(url, start, max_tokens=6)
+    earlier = answer(url, messages=[ASKED, marked, ASKED], max_tokens=6)
+    unmarked = answer(url, messages=[ASKED, {**marked, "prefix": None}, ASKED], max_tokens=6)
+    assert earlier["choices"][0]["message"] == unmarked["choices"][0]["message"]
+
+
 def test_a_grammar_holds_from_the_given_start_on(url: str) -> None:
     assert rest(url, "yes, ", grammar='root ::= "yes, always" | "no"') == "always"
 
