@@ -120,6 +120,8 @@ Biases = Annotated[dict[TokenId, Bias], Field(max_length=1024)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Limit = Annotated[Count | None, _instead_of(-1, None)]
 """Of tokens; -1 and null mean all that is left of the context."""
+LimitOrNothing = Annotated[Annotated[int, Field(ge=0, lt=2**31)] | None, _instead_of(-1, None)]
+"""The same, where 0 asks for the prompt to be read and nothing to be said."""
 
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

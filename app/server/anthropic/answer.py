@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -30,7 +31,7 @@ class MessagesProtocol(Protocol):
     names_events = True
 
     def __init__(self, body: MessagesBody) -> None:
-        self._body = body
+        self._body, self._silent = body, body.max_tokens == 0
         self._id = f"msg_{uuid.uuid4().hex}"
         self._blocks: list[Body] = []
         self._open = False  # more may come for the last block
@@ -40,8 +41,8 @@ class MessagesProtocol(Protocol):
     def whole(self, completions: list[Completion]) -> Body:
         [completion] = completions
         return {
-            **self._message(self._blocks, self._reason(completion), _usage(completion.stats)),
-            "stop_sequence": completion.stopped_by or None,
+            **self._message(self._blocks, self._reason(completion), self._usage(completion)),
+            "stop_sequence": self._stopped_by(completion),
             **timings_and_speculation(completion),
         }
 
@@ -53,6 +54,8 @@ class MessagesProtocol(Protocol):
 
     @override
     def delta(self, index: int, delta: Delta) -> Iterator[Body]:
+        if self._silent:
+            return
         if delta.reasoning:
             yield from self._think(delta.reasoning)
         if delta.text:
@@ -62,14 +65,14 @@ class MessagesProtocol(Protocol):
 
     @override
     def last(self, index: int, completion: Completion) -> Iterator[Body]:
-        if not self._blocks:
+        if not (self._blocks or self._silent):
             yield from self._say("")
         yield from self._close()
-        reason, stopped_by = self._reason(completion), completion.stopped_by or None
+        reason, stopped_by = self._reason(completion), self._stopped_by(completion)
         yield {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": stopped_by},
-            "usage": _usage(completion.stats),
+            "usage": self._usage(completion),
             **timings_and_speculation(completion),
         }
         yield {"type": "message_stop"}
@@ -115,11 +118,18 @@ class MessagesProtocol(Protocol):
             yield {"type": "content_block_stop", "index": len(self._blocks) - 1}
 
     def _reason(self, completion: Completion) -> str:
-        if completion.finish_reason is FinishReason.LENGTH:
+        if completion.finish_reason is FinishReason.LENGTH or self._silent:
             return "max_tokens"
         if completion.stopped_by:
             return "stop_sequence"
         return CALL if any(block["type"] == CALL for block in self._blocks) else "end_turn"
+
+    def _stopped_by(self, completion: Completion) -> str | None:
+        return None if self._silent else completion.stopped_by or None
+
+    def _usage(self, completion: Completion) -> Body:
+        stats = completion.stats
+        return _usage(replace(stats, emitted=0) if self._silent else stats)
 
     def _message(self, blocks: list[Body], reason: str | None, usage: Body) -> Body:
         return {

@@ -12,6 +12,7 @@ from app.server.request_body import (
     MOST_MESSAGES,
     REFUSED,
     Limit,
+    LimitOrNothing,
     Refusals,
     RequestBody,
     ResponseFormat,
@@ -154,7 +155,7 @@ class MessagesBody(RequestBody):
     own_tools = ("custom", "function")
 
     messages: Conversation
-    max_tokens: Limit
+    max_tokens: LimitOrNothing
     system: System = ""
     stop: Annotated[Stop | None, Field(validation_alias=AliasChoices("stop_sequences", "stop"))] = (
         None
@@ -199,7 +200,7 @@ class MessagesBody(RequestBody):
             *system,
             *messages,
             prefix=prefix,
-            max_tokens=self.max_tokens,
+            max_tokens=self.max_tokens if self.max_tokens is None else max(self.max_tokens, 1),
             thinking=self._thinking,
         )
 

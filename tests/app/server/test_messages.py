@@ -170,3 +170,18 @@ def test_anthropics_client_raises_each_error(running: Running) -> None:
         ):
             stream.until_done()
     assert "secrets" not in str(caught.value)
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": [ADD]}, {"tools": [ADD], "tool_choice": {"type": "any"}}, {"stop_sequences": ["4"]}])  # fmt: skip
+def test_no_tokens_read_the_prompt_and_say_nothing(url: str, more: dict[str, Any]) -> None:
+    """Programs send a long prompt ahead of the question, so that it is cached."""
+    fields = {"system": f"Read {sorted(more)}.", **more, "max_tokens": 0}
+    found = ask(url, **fields)
+    assert (found["content"], found["stop_reason"], found["stop_sequence"]) == ([], "max_tokens", None)  # fmt: skip
+    assert found["usage"]["output_tokens"] == 0
+    again = ask(url, **{**fields, "max_tokens": 1})["usage"]
+    assert again["cache_read_input_tokens"] > again["input_tokens"]
+    streamed = events(url, **fields)
+    kinds = ["message_start", "message_delta", "message_stop"]
+    assert [event["type"] for event in streamed] == kinds
+    assert streamed[1]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}

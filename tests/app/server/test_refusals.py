@@ -135,7 +135,7 @@ MESSAGES = [
     ({"messages": said("It is", "assistant")}, "messages", "must be the user's"),
     ({"messages": [*said([{"type": "tool_use", "id": "x"}], "assistant"), *HI]}, "messages", "a tool_use must have"),
     ({"messages": said([{"type": "tool_result"}])}, "messages", "must have a tool_use_id"),
-    ({"max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
+    ({"max_tokens": -2}, "max_tokens", "greater than or equal to 0"),
     ({"tools": [{"name": "x"}]}, "tools.0", "a tool must look like"),
     ({"tools": [ADDER, {**ADDER, "description": "Another."}]}, "tools", "two tools have the name 'add'"),
     ({"tools": [ADDER], "tool_choice": {"type": "tool"}}, "tool_choice", 'or "tool" with a name'),
