@@ -193,3 +193,11 @@ def test_a_schema_one_level_too_high(running: Running, about: dict[str, Any]) ->
 def test_biases_as_pairs(running: Running, given: Any, bias: Any) -> None:
     penalties = read(running, "chat/completions", [ASKED], logit_bias=given).sampling.penalties
     assert (() if penalties is None else penalties.bias) == bias
+
+
+def test_a_response_has_the_fields_that_strict_programs_ask_for(running: Running) -> None:
+    found = answer(running.url, "responses", input=SUM, reasoning={"effort": "low"})
+    assert found["reasoning"] == {"effort": "low", "summary": None}
+    usual = {"background": False, "service_tier": "default", "max_tool_calls": None}
+    assert {name: found[name] for name in usual} == usual
+    assert {"presence_penalty", "frequency_penalty", "safety_identifier", "prompt_cache_key"} <= {*found}  # fmt: skip
