@@ -1,10 +1,12 @@
 """Regular expressions of JSON Schema (ECMA-262) in the notation that llguidance reads.
 
 A pattern may match anywhere in a text; what is made of it matches the whole text. Look-ahead is
-taken at the start of a pattern alone; lookbehind and back-references are refused.
+taken at the start of a pattern alone, and of what must not follow only a set of characters up to the
+end; lookbehind and back-references are refused.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from string import hexdigits
 from typing import NoReturn
@@ -85,10 +87,11 @@ class _Reader:
     def _row(self, depth: int) -> list[_Way]:
         rows = [_Way()]
         while self._ahead() not in ("", "|", ")"):
-            if self.text.startswith("(?=", self.at):
+            ahead = self.text[self.at : self.at + 3]
+            if ahead in _AHEAD:
                 if depth or rows != [_Way(start=True)]:
-                    self._refuse("(?=")
-                self._look_ahead()
+                    self._refuse(ahead)
+                _AHEAD[ahead](self)
                 continue
             parts = self._part(depth)
             rows = [self._joined(row, part) for row in rows for part in parts]
@@ -101,10 +104,22 @@ class _Reader:
             self._refuse("$")
         return _Way(row.body + part.body, row.start or part.start, row.end or part.end)
 
-    def _look_ahead(self) -> None:
+    def look_ahead(self) -> None:
         self.at += len("(?=")
         asked = self._group_end(1)
         self._asked_ahead.append("|".join(_Way(w.body, True, w.end).whole for w in asked))  # noqa: FBT003
+
+    def look_for_others(self) -> None:
+        """That not all of the text is of one set of characters: (?!^[-+.]*$), (?!\\s*$)."""
+        self.at += len("(?!")
+        self._take("^")
+        sign = self._ahead()
+        few = self._atom(sign) if sign not in ("", "(", ")", "|", "$") else ""
+        count = self._next() if few and self._ahead() in ("*", "+") else ""
+        if not count or not (self._take("$") and self._take(")")):
+            self._refuse("(?!")
+        other = f"{ANY}*[^{few}]{ANY}*"
+        self._asked_ahead.append(other if count == "*" else f"(?:{other})?")
 
     def _part(self, depth: int) -> list[_Way]:
         """One element with its quantifier; several ways where it is a group with ties."""
@@ -251,3 +266,8 @@ class _Reader:
 def _listed(member: int | str) -> str:
     """A member of a set as it is written between brackets."""
     return member if isinstance(member, str) else character(member)
+
+
+_AHEAD: dict[str, Callable[[_Reader], None]] = {
+    "(?=": _Reader.look_ahead, "(?!": _Reader.look_for_others,
+}  # fmt: skip

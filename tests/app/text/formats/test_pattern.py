@@ -109,6 +109,10 @@ def test_law_whatever_matches_passes(pattern, data):
         ("^$|^a$", {}, ["", "a"], ["aa"]),
         (r"^(?P<year>\d+)\/$", {}, ["12/"], ["12"]),
         ("^a{b}$", {}, ["a{b}"], ["ab"]),
+        (r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", {}, ["1", "-1.5", ".5", "+0"], ["", "-", ".", "+."]),
+        (r"^(?!\s*$).+", {}, ["a", " a "], ["", "  "]),
+        ("^(?!a*$)[ab]+$", {"maxLength": 3}, ["b", "aab"], ["aa", "baab"]),
+        (r"^(?![^\d]+$).*$", {}, ["1", "a1", ""], ["a", "ab"]),
     ],
 )  # fmt: skip
 def test_examples(pattern, more, good, bad):
@@ -119,7 +123,7 @@ def test_examples(pattern, more, good, bad):
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("(?=a)b", "'(?='"), ("(?<!a)b", "'(?<!'"), ("(?i)a", "'(?i'"), (r"(a)\1", r"'\\1'"), (r"\bword", r"'\\b'"),
+        ("(?=a)b", "'(?='"), ("(?!a*$)b", "'(?!'"), ("^(?!ab)c", "'(?!'"), ("^(?!a*)c", "'(?!'"), ("^(?!)c", "'(?!'"), ("^(?!a*$", "'(?!'"), ("(?<!a)b", "'(?<!'"), ("(?i)a", "'(?i'"), (r"(a)\1", r"'\\1'"), (r"\bword", r"'\\b'"),
         (r"\p{L}", r"'\\p'"), ("a^b", "'^'"), ("(a$)b", "'$'"), ("a**", "two quantifiers"), ("a{2}{3}", "two quantifiers"),
         ("*a", "'*'"), ("(a", "'('"), ("a)", "')'"), ("[a", "ends too early"), ("a\\", "ends too early"),
         ("[z-a]", "'-'"), ("[]", "empty character class"), (r"\ud800", r"'\\ud800'"), (r"\xzz", r"'\\xzz'"), ("a{3,2}", "the smaller first"),
