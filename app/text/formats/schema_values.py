@@ -167,6 +167,8 @@ class ValueWords(Words):
             raise self.refusal(word, "leaves only numbers of more than 18 digits")
         if abs(value) > 1e300:
             return  # no answer has that many digits
+        if not upper and isinstance(value, int):
+            value = max(value, -_LARGEST)  # llguidance has no whole number below
         self.found[word] = _inward(value, upper=upper)
 
     def multiple(self, word: str, value: Any) -> None:

@@ -56,9 +56,11 @@ class Rewriter:
             self.freed.append((place, ""))
             return True
         assert isinstance(schema, Mapping)
+        # programs write null for a word that they do not set
         if self._old and "$ref" in schema:  # before 2019 words next to a reference say nothing
             schema = {"$ref": schema["$ref"]}
-        words = {w: v for w, v in schema.items() if (place, w) not in self._without}
+        given = {w: v for w, v in schema.items() if v is not None or w == "const"}
+        words = {w: v for w, v in given.items() if (place, w) not in self._without}
         found: Found = {}
         writer = _Word(self, words, place, depth, found)
         for word in words:
