@@ -9,8 +9,9 @@ from app.text.formats.check import checker
 from engine.errors import InvalidRequest
 from engine.grammar.grammar import Grammar
 
-# What a model could repeat for ever is bounded: a space or two, or a line or two and their indentation.
-SPACE = r"(?: {1,2}|\t|(?:\r?\n){1,2}[ \t]{0,48})"
+# What a model could repeat for ever is bounded: a space or two, or a line and its indentation. Small models
+# fill all that they may between any two signs, until no tokens are left.
+SPACE = r"(?: {1,2}|\t|\r?\n(?: {0,24}|\t{0,8}))"
 ANY_TEXT = "/(?s:.*)/"
 _SHORT = 'nrbtf\\"'  # letters of escapes
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -142,7 +142,7 @@ def test_a_call_is_streamed_in_parts(url: str, claude: anthropic.Anthropic) -> N
 
 
 def test_an_answer_in_a_format(url: str) -> None:
-    form = {"type": "json_schema", "schema": TWO_NUMBERS}
+    form = {"type": "json_schema", "schema": {**TWO_NUMBERS, "additionalProperties": False}}
     (block,) = ask(url, output_config={"format": form})["content"]
     assert [*json.loads(block["text"])] == ["a", "b"]
     assert ask(url, grammar='root ::= "yes" | "no"')["content"][0]["text"] in ("yes", "no")

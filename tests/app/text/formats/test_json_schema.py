@@ -371,6 +371,41 @@ def test_law_a_number_passes_exactly_within_its_bounds(one, other, asked):
         assert has(numbers, str(number)) == within
 
 
+@pytest.mark.parametrize("least", [-(2**63), -(2**53) + 1, -(2**70)])
+@pytest.mark.parametrize("most", [2**63 - 1, 2**53 - 1, None])
+def test_the_bounds_of_whole_numbers_in_other_languages(least, most):
+    bounds = {"minimum": least} | ({} if most is None else {"maximum": most})
+    numbers = schema_grammar({"type": "integer", **bounds})
+    assert all(has(numbers, str(n)) for n in (0, -5, 2**53 - 1, -(2**53) + 1))
+
+
+NULL = {"type": "object", "properties": None, "required": None, "additionalProperties": None}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        (NULL, '{"a": 1}', "1"),
+        ({"type": "string", "enum": None, "maxLength": 2, "pattern": None, "format": None}, '"ab"', '"abc"'),
+        ({"type": None, "enum": ["a", None], "minLength": None}, "null", '"b"'),
+        ({"properties": {"a": {"const": None, "title": None}}, "type": "object"}, '{"a": null}', '{"a": 1}'),
+    ],
+)  # fmt: skip
+def test_words_that_are_null_say_nothing(schema, good, bad):
+    """Programs write null for a word that they do not set."""
+    assert passes(schema, good)
+    assert not passes(schema, bad)
+
+
+def test_space_is_bounded():
+    """Small models write one line after the other, until no tokens are left."""
+    found = schema_grammar({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]})
+    for space in ("", " ", "  ", "\n", "\r\n  ", f"\n{' ' * 24}", "\n\t\t"):
+        assert has(found, f'{{{space}"a":{space}1{space}}}')
+    for space in ("\n\n", "   ", f"\n{' ' * 25}", " \n", "\n \n"):
+        assert not has(found, f'{{{space}"a": 1}}')
+
+
 @pytest.mark.parametrize("text", ["00", "01", "-00", "+1", "1.0", "1e3", "", "-"])
 def test_a_number_is_written_in_one_way(text):
     assert not has(schema_grammar({"type": "integer", "minimum": -100, "maximum": 100}), text)
