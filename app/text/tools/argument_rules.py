@@ -9,6 +9,7 @@ from app.text.formats.json_schema import held_schema
 from app.text.formats.lark import json_value
 
 ANY_OBJECT = {"type": "object"}
+NO_ARGUMENTS: Mapping[str, Any] = {"properties": {}}  # what a tool without a schema takes
 _OPEN = (  # with one of these a schema may speak of properties that it does not list
     "$ref", "additionalProperties", "allOf", "anyOf", "dependencies", "dependentRequired",
     "dependentSchemas", "if", "minProperties", "oneOf", "patternProperties", "propertyNames",
@@ -33,7 +34,8 @@ def any_object(number: int, _: Tool) -> Arguments:
 
 def object_arguments(number: int, tool: Tool) -> Arguments:
     """Arguments by the tool's schema; one that is not strict is enforced as far as possible."""
-    found = held_schema(closed({**tool.parameters, **ANY_OBJECT}), frees=not tool.strict)
+    schema = tool.parameters or NO_ARGUMENTS
+    found = held_schema(closed({**schema, **ANY_OBJECT}), frees=not tool.strict)
     name = f"arguments-{number}"
     freed = tuple(f"{word} of {tool.name}" for word in found.freed)
     return Arguments(name, (f"{name}: {found.value}",), freed)
@@ -46,6 +48,4 @@ def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
         return dict(schema)
     needed = required if isinstance(required, list) else []
     others = {name: True for name in needed if isinstance(name, str) and name not in properties}
-    if not properties and not others:
-        return dict(schema)
     return {**schema, "properties": {**properties, **others}, "additionalProperties": False}

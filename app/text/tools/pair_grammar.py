@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from app.request import Tool
 from app.text.formats.json_schema import held_schema
 from app.text.formats.lark import literal, up_to
-from app.text.tools.argument_rules import Arguments
+from app.text.tools.argument_rules import NO_ARGUMENTS, Arguments, closed
 from app.text.tools.call_format import PairForm
 from app.text.tools.values import TEXT, Parameter, parameters
 from engine.errors import InvalidRequest
@@ -31,6 +31,9 @@ def pair_arguments(pair: PairForm, number: int, tool: Tool) -> Arguments:
     if tool.strict:
         held_schema(dict(tool.parameters))
     known_parameters = parameters(tool)
+    listed = closed(tool.parameters or NO_ARGUMENTS)
+    if listed.get("properties") == {} and listed.get("additionalProperties") is False:
+        return Arguments(literal(""))
     if not known_parameters or _may_require_others(tool):
         return any_pairs(pair, number, tool)
     required = tool.parameters.get("required")

@@ -232,6 +232,28 @@ class TestSchemasThatCannotBeHeld:
             grammar(DEFAULT_FORM, Tool("s", "", many, strict=True))
 
 
+NOTHING: list[dict[str, Any]] = [
+    {},
+    {"type": "object", "properties": {}},
+    {"properties": {}, "required": [], "title": "none"},
+]
+ANYTHING: list[dict[str, Any]] = [
+    {"type": "object"},
+    {"type": "object", "properties": {}, "additionalProperties": True},
+    {"type": "object", "properties": {}, "patternProperties": {"^": True}},
+]
+
+
+@pytest.mark.parametrize("form", FORMS[:3])
+def test_a_tool_without_parameters_takes_none(form: CallForm) -> None:
+    """Small models make some up until no tokens are left."""
+    for schema, takes in [*((one, False) for one in NOTHING), *((one, True) for one in ANYTHING)]:
+        steps = grammar(form, Tool("odd", "", schema))
+        for arguments in ("{}", "{ }", '{"a": 1}'):
+            text = f"{form.before}odd{form.between}{arguments}{form.after}"
+            assert has(steps, text) == (takes or "a" not in arguments)
+
+
 def test_the_same_tools_are_held_to_the_same_grammar_and_others_to_theirs() -> None:
     text = ChatText.load(POCKET)
     first = text.held(ToolUse((ADD,)))
@@ -299,8 +321,15 @@ class TestCallsInPairs:
     def test_what_does_not(self, inside: str) -> None:
         assert not has(grammar(CODER_FORM, MIXED), paired(inside))
 
-    def test_a_tool_without_parameters_takes_any(self) -> None:
-        steps = grammar(CODER_FORM, Tool("text"))
+    @pytest.mark.parametrize("schema", NOTHING)
+    def test_a_tool_without_parameters_takes_none(self, schema: dict[str, Any]) -> None:
+        steps = grammar(CODER_FORM, Tool("text", "", schema))
+        assert has(steps, paired(""))
+        assert not has(steps, paired("a=1"))
+
+    @pytest.mark.parametrize("schema", ANYTHING)
+    def test_one_that_does_not_list_them_takes_any(self, schema: dict[str, Any]) -> None:
+        steps = grammar(CODER_FORM, Tool("text", "", schema))
         assert has(steps, paired(""))
         assert has(steps, paired("a=1|b=x\ny"))
         assert not has(steps, paired("a=1") + "!")
