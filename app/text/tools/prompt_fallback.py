@@ -11,7 +11,7 @@ _HOW = (
     "You may call functions to help with the request. They are listed between <tools> and "
     "</tools>, one a line:\n<tools>\n{tools}\n</tools>\n"
     "To call one, write its name and arguments as JSON between <tool_call> and </tool_call>:\n"
-    "{call}\nWhat it returns is told between <tool_response> and </tool_response>."
+    "{call}\nThe next message says what it returned."
 )
 _EXAMPLE = f"{DEFAULT_FORM.before}NAME{DEFAULT_FORM.between}{{...}}{DEFAULT_FORM.after}"
 
@@ -31,12 +31,14 @@ def tools_in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> list[M
 def in_words(messages: Sequence[Message]) -> list[Message]:
     """Calls and what came of them in words; results and the user's next message become one message.
 
-    Many templates refuse two messages of a user in a row.
+    Many templates refuse two messages of a user in a row. Results have no marks: models that know no
+    tools copy them into their answer.
     """
     spoken: list[Message] = []
     resulted = False  # the last message is a result
+    names = {call.id: call.name for message in messages for call in message.calls}
     for message in messages:
-        words = _spoken(message)
+        words = _spoken(message, names.get(message.answers, ""))
         if resulted and words.role == "user":
             words = replace(words, content=f"{spoken.pop().content}\n{words.content}")
         resulted = words.role == "user" and (resulted or message.role == "tool")
@@ -44,9 +46,10 @@ def in_words(messages: Sequence[Message]) -> list[Message]:
     return spoken
 
 
-def _spoken(message: Message) -> Message:
+def _spoken(message: Message, name: str) -> Message:
+    """``name`` is that of the function that a result comes from."""
     if message.role == "tool":
-        return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
+        return Message("user", f"The function {name} returned:\n{message.content}")
     called = [_written(call) for call in message.calls]
     text = [message.content] if message.content else []
     return Message(message.role, "\n".join([*text, *called]), reasoning=message.reasoning)

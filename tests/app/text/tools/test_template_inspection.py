@@ -104,7 +104,7 @@ def test_without_tools_in_a_template_calls_and_results_are_text() -> None:
         '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
     )
     assert found[2].content == (
-        "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>\nGo on."
+        "The function add returned:\n1\nThe function add returned:\n2\nGo on."
     )
     assert found[3:] == [Message("assistant", "Done."), Message("user", "Thanks.")]
 
