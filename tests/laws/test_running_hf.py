@@ -27,7 +27,7 @@ def engine(request, tmp_path_factory):
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED], ids=["greedy", "seeded"])
 def test_drafted_answers_are_plains(engine, sampling):
-    """Cold, warm, and two at once; 200 tokens, token by token."""
+    """Cold, warm, and two at once; 96 tokens, token by token."""
     wanted = plain_answers(engine, sampling, PROMPTS)
     drafted, accepted = drafted_answers(engine, "lookup", sampling, PROMPTS, wanted, draft_depth=3)
     assert 0 < accepted < drafted  # or nothing is shown

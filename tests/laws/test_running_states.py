@@ -60,7 +60,7 @@ def plain(engine):
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_drafted_answers_are_plains(engine, plain, drafter, sampling):
-    """Cold, warm, and two at once; 200 tokens, token by token."""
+    """Cold, warm, and two at once; 96 tokens, token by token."""
     drafted_answers(engine, drafter, sampling, PROMPTS, plain(sampling))
 
 

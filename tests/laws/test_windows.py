@@ -43,7 +43,7 @@ def engine(file, tmp_path_factory):
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SEEDED])
 def test_drafted_answers_are_plains(engine, sampling):
-    """Cold, warm, and two at once; 200 tokens, token by token."""
+    """Cold, warm, and two at once; 96 tokens, token by token."""
     wanted = plain_answers(engine, sampling, PROMPTS)
     for drafter in ("lookup", "chain", "auto"):
         drafted_answers(engine, drafter, sampling, PROMPTS, wanted)

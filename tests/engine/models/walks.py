@@ -9,7 +9,7 @@ from tests.engine.models.gguf.families import VOCAB
 from tests.engine.tiny import run_all
 
 SLOTS = 3
-TOKENS = 200
+TOKENS = 96
 
 
 def walk(target, logits_of, near, seed, rounds=25, most=(200, 40)):
