@@ -22,7 +22,7 @@ from app.text.tools.call_format import DEFAULT_FORM, CallForm
 from app.text.tools.prompt_fallback import tools_in_words
 from app.text.tools.template_inspection import deduced
 from app.text.vocabulary import FileVocabulary, FolderVocabulary, Vocabulary
-from engine.errors import InvalidRequest
+from engine.errors import InvalidRequest, ModelUnusable
 from engine.grammar.grammar import Grammar
 from engine.models.gguf.header import read_header
 from engine.speculation.common_prefix import common_prefix
@@ -67,14 +67,14 @@ class ChatText:
     def load(cls, place: Path, template: str = "") -> "ChatText":
         """From the model's folder or GGUF file; raises ModelUnusable, SettingsError.
 
-        ``template`` is the name or the file of one for a model that brings none.
+        ``template`` is the name or the file of one for a model that brings none, or a broken one.
         """
         instead = template_source(template) if template else ""
         if place.is_file():
             return _from_file(place, instead)
         vocabulary = FolderVocabulary.load(place)
         own = of_folder(read_json(place / "generation_config.json"))
-        found = ChatTemplate.load(place)
+        found = _working(partial(ChatTemplate.load, place), instead)
         given = found or (ChatTemplate.load(place, instead) if instead else None)
         borrows = found is None and given is not None
         return cls(vocabulary, given, vocabulary.stop_tokens(place), own, borrows=borrows)
@@ -365,9 +365,8 @@ def _control_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
 def _from_file(file: Path, instead: str) -> ChatText:
     """From the metadata of a GGUF file; ``instead`` is the template for one that has none."""
     metadata = read_header(file).metadata
-    found = metadata.get("tokenizer.chat_template")
-    own = found if isinstance(found, str) and found.strip() else ""
-    source = own or instead
+    written = metadata.get("tokenizer.chat_template")
+    source = written if isinstance(written, str) and written.strip() else ""
     vocabulary = FileVocabulary(file)
     ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in GGUF_SPECIALS}
     names = {"unknown": "unk", "padding": "pad", "seperator": "sep"}
@@ -376,7 +375,21 @@ def _from_file(file: Path, instead: str) -> ChatText:
         for name, token in ids.items()
         if isinstance(token, int)
     }
-    template = ChatTemplate(source, specials, foreign=True) if source else None
-    sampling = of_gguf(metadata)
-    borrows = template is not None and not own
-    return ChatText(vocabulary, template, vocabulary.ends, sampling, borrows=borrows)
+
+    def made(source: str) -> ChatTemplate | None:
+        return ChatTemplate(source, specials, foreign=True) if source else None
+
+    own = _working(partial(made, source), instead)
+    given = own or made(instead)
+    borrows = own is None and given is not None
+    return ChatText(vocabulary, given, vocabulary.ends, of_gguf(metadata), borrows=borrows)
+
+
+def _working(load: Callable[[], ChatTemplate | None], instead: str) -> ChatTemplate | None:
+    """The model's own template; None without one, or for a broken one that a person replaces."""
+    try:
+        return load()
+    except ModelUnusable:
+        if not instead:
+            raise
+        return None

@@ -76,7 +76,7 @@ def template_source(name: str) -> str:
     if name in TEMPLATES:
         return TEMPLATES[name]
     try:
-        return Path(name).expanduser().read_text(encoding="utf-8")
+        return Path(name).expanduser().read_text(encoding="utf-8-sig")
     except (OSError, ValueError, RuntimeError) as error:
         raise SettingsError(
             f"there is no chat template {name!r}, and no file of that name that can be read; "

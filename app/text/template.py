@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -29,6 +29,7 @@ RENDER_SECONDS = 5.0
 MEMORY = 1 << 29  # bytes for one template and one conversation
 LONGEST = 1 << 25  # characters of a prompt: no model holds as many
 LONGEST_REFUSAL = 500  # characters
+ANOTHER = "give another one with --chat-template, or get a newer version of the model"
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 REASONING_KEYS = (
     "reasoning_content",
@@ -36,7 +37,11 @@ REASONING_KEYS = (
     "thinking",
 )  # the names that templates have for it
 _TAKES_REASONING = re.compile(r"reasoning_content|[.'\"](?:reasoning|thinking)\b")
-FAILURES = (TemplateError, ValueError, TypeError, ArithmeticError, RecursionError)
+# Whatever a stranger's text brings Python to, as it is compiled or run; memory that is short is none of it.
+FAILURES = (
+    TemplateError, ValueError, TypeError, ArithmeticError, LookupError, AttributeError,
+    AssertionError, RuntimeError, SyntaxError,
+)  # fmt: skip
 PROBE_TEXT = "probetext"
 PROBE = [{"role": "user", "content": PROBE_TEXT}]
 _HALF = re.compile("[\ud800-\udfff]")  # half characters, which are no text
@@ -133,13 +138,18 @@ class _Sandboxed:
         environment.globals["strftime_now"] = _now
         try:
             self._template = environment.from_string(source)
-        except (TemplateSyntaxError, RecursionError) as error:
-            raise ModelUnusable(f"the model's chat template is not valid Jinja: {error}") from error
+        except FAILURES as error:
+            raise ModelUnusable(
+                f"the chat template is not valid Jinja: {error}; {ANOTHER}"
+            ) from error
         self._specials = specials
 
     def __call__(self, messages: Plain, tools: Plain, more: dict[str, Any]) -> str:
         own = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
-        return self._template.render({**more, **self._specials, **own})
+        text = self._template.render({**more, **self._specials, **own})
+        if _HALF.search(text):
+            raise TemplateError("it writes half a character")
+        return text
 
 
 class _Distant:
@@ -152,7 +162,7 @@ class _Distant:
         try:
             self._ask(PROBE, [], {})
         except _Overstepped as error:
-            raise ModelUnusable(f"the model's chat template is harmful: {error}") from error
+            raise ModelUnusable(f"the chat template is harmful: {error}; {ANOTHER}") from error
         except TemplateError:
             pass  # it may want another conversation than this one
 
@@ -205,7 +215,7 @@ def _serve(connection: Connection, source: str, specials: dict[str, str]) -> Non
         try:
             text = template(messages, tools, more)
         except FAILURES as error:
-            connection.send((None, str(error)))
+            connection.send((None, _said(error)))
             continue
         if len(text) > LONGEST:
             connection.send((None, f"it writes {len(text)} characters"))
@@ -241,9 +251,15 @@ def _short(name: str) -> str:
 
 def _refused(error: Exception) -> InvalidRequest:
     """One line of what the template says, which is a stranger's text on its way to a terminal."""
-    plain = "".join(char if char.isprintable() else " " for char in str(error)[:LONGEST_REFUSAL])
+    said = _said(error)[:LONGEST_REFUSAL]
+    plain = "".join(char if char.isprintable() else " " for char in said)
     reason = " ".join(plain.split())
     return InvalidRequest(f"the model's chat template refuses this conversation: {reason}")
+
+
+def _said(error: Exception) -> str:
+    """What Python says has a name, without which "'a'" would be all."""
+    return str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -268,10 +284,10 @@ def token_text(value: object) -> str | None:
 
 def _source(folder: Path, config: dict[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
-    if path.is_file():
-        return _text(path)
+    if path.is_file() and (written := _text(path)).strip():
+        return written
     source = config.get("chat_template")
-    if source is None:
+    if not source:
         source = read_json(folder / "chat_template.json").get("chat_template")
     if isinstance(source, list):  # several named templates
         entries = (entry for entry in source if isinstance(entry, dict))
@@ -282,7 +298,7 @@ def _source(folder: Path, config: dict[str, Any]) -> str | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise ModelUnusable(f"{path} cannot be read ({error}); get the model again") from error
 

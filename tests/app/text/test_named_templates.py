@@ -11,9 +11,10 @@ from app.text.chat_text import ChatText
 from app.text.named_templates import TEMPLATES, document, template_source
 from app.text.template import ChatTemplate
 from app.text.vocabulary import FolderVocabulary
-from engine.errors import InvalidRequest
+from engine.errors import InvalidRequest, ModelUnusable
 from tests.app.byte_level import byte_level
 from tests.bundled import POCKET
+from tests.engine.models.gguf import tiny
 
 TURNS = [Message("system", "RULES"), Message("user", "ONE"), Message("assistant", "TWO"), Message("user", "THREE")]  # fmt: skip
 
@@ -59,6 +60,24 @@ def test_a_template_of_its_own_stays(base, tmp_path):
     assert not ChatText.load(POCKET, "alpaca").borrows
     (base / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     assert ChatText.load(base).chats
+
+
+@pytest.mark.parametrize("source", ["{% if %}", "{{ 1 | no_filter }}", "{{ 'a' * 10 ** 10 }}"])
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_broken_one_is_replaced_by_a_persons(base, tmp_path, kind, source):
+    """There was no way to use such a model."""
+    place = base if kind == "folder" else tmp_path / "m.gguf"
+    if kind == "folder":
+        (base / "chat_template.jinja").write_text(source)
+    else:
+        pytest.importorskip("llama_cpp")
+        pairs = [*tiny.metadata()[:-1], tiny.pair("tokenizer.chat_template", tiny.STRING, source)]
+        tiny.write(place, tiny.with_weights(pairs, tiny.shapes(), 0.25))
+    with pytest.raises(ModelUnusable, match="; give another one with --chat-template"):
+        ChatText.load(place)
+    text = ChatText.load(place, "chatml")
+    assert text.borrows
+    assert text.prompt([Message("user", "hello")]).ids
 
 
 @pytest.mark.parametrize("name", ["nothing", "/nowhere/t.jinja", ""])

@@ -7,6 +7,7 @@ import pytest
 
 from app.request import Message
 from app.text import template
+from app.text.named_templates import template_source
 from app.text.template import ChatTemplate
 from engine.errors import InvalidRequest, ModelUnusable
 
@@ -98,9 +99,25 @@ class TestLoading:
         assert given.render(ASK) == "plain"
 
     @pytest.mark.parametrize("foreign", [False, True])
-    def test_a_template_that_is_no_template(self, foreign: bool) -> None:
+    @pytest.mark.parametrize(
+        "source", ["{% if %}", "{% for a in b %}" * 30 + "{% endfor %}" * 30, f"{{{{ {'9' * 5000} }}}}"]
+    )  # fmt: skip
+    def test_a_template_that_is_no_template(self, foreign: bool, source: str) -> None:
         with pytest.raises(ModelUnusable, match="not valid Jinja"):
-            ChatTemplate("{% if %}", {}, foreign=foreign)
+            ChatTemplate(source, {}, foreign=foreign)
+
+    @pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json"])
+    def test_a_blank_one_hides_no_other(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / "chat_template.json").write_text('{"chat_template": "other"}')
+        (tmp_path / name).write_text(" \n" if name.endswith("jinja") else '{"chat_template": ""}')
+        assert ChatTemplate.load(tmp_path).render(ASK) == "other"
+
+    def test_the_mark_of_an_editor_is_no_part_of_it(self, tmp_path: Path) -> None:
+        """A model would have read it before every conversation."""
+        for file in (tmp_path / "chat_template.jinja", tmp_path / "mine"):
+            file.write_text("plain", encoding="utf-8-sig")
+        assert ChatTemplate.load(tmp_path).render(ASK) == "plain"
+        assert template_source(str(tmp_path / "mine")) == "plain"
 
 
 @pytest.mark.parametrize("foreign", [False, True])
@@ -112,6 +129,23 @@ def test_hostile_templates_are_stopped(
     with pytest.raises(InvalidRequest, match="refuses this conversation"):
         ChatTemplate(attack, {}, foreign=foreign).render(ASK)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{{ '%(a)s' % {} }}", "KeyError: 'a'"),
+        ("{{ '{}{}'.format(1) }}", "IndexError"),
+        ("{{ 'a'.encode('junk') }}", "LookupError: unknown encoding"),
+        ("{% include 'a' %}", "TypeError: no loader"),
+        ("{{ '\\ud800' }}", "half a character"),
+    ],
+)
+def test_a_template_that_fails_is_no_harmful_one(source: str, said: str, foreign: bool) -> None:
+    """What Python raised beside what was foreseen ended its process, and it was called harmful."""
+    with pytest.raises(InvalidRequest, match=f"refuses this conversation: .*{said}"):
+        ChatTemplate(source, {}, foreign=foreign).render(ASK)
 
 
 class TestForeignTemplates:
