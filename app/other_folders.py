@@ -141,7 +141,7 @@ def _below(folder: Path | None, name: str) -> Path | None:
 def _text(file: Path | None) -> str:
     """A settings file of another program; one that cannot be read says nothing."""
     try:
-        return "" if file is None else file.read_text(encoding="utf-8", errors="replace")
+        return "" if file is None else file.read_text(encoding="utf-8-sig", errors="replace")
     except OSError:
         return ""
 

@@ -115,7 +115,7 @@ def _is_number(value: object) -> bool:
 
 
 def _one_of(names: tuple[str, ...]) -> _Key:
-    return _Key(f"one of {', '.join(names)}", lambda value: value in names)
+    return _Key(f"one of {', '.join(names)}", lambda value: value in names, str.lower)
 
 
 def _list_of(what: str, pattern: str) -> _Key:
@@ -130,7 +130,10 @@ def _list_of(what: str, pattern: str) -> _Key:
 
 
 _NEVER = "never"
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_BOOLEANS = {
+    **dict.fromkeys(("true", "1", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "no", "off"), False),
+}
 _TEXT = _Key("a text that is not empty", _is_text)
 _SWITCH = _Key(
     "true or false",
@@ -298,19 +301,7 @@ def _given(environ: Mapping[str, str]) -> dict[str, _Given]:
 
 def _from_file(file: Path, *, required: bool) -> Iterator[tuple[str, _Given]]:
     """The settings in config.toml, which only has to exist if a person named it."""
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        if required:
-            raise SettingsError(f"{CONFIG_VARIABLE} is {file}, which does not exist") from error
-        return
-    except OSError as error:
-        if not (required or os.path.exists(file)):  # noqa: PTH110 - Path.exists raises here
-            return  # the folder is another user's
-        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # not UTF-8, or not TOML
-        raise SettingsError(f"{file} is not TOML: {error}") from error
-    for name, value in table.items():
+    for name, value in _table(file, required=required).items():
         if name not in KEYS:
             near = get_close_matches(name.replace("-", "_"), KEYS, n=1, cutoff=0)
             raise SettingsError(
@@ -318,6 +309,25 @@ def _from_file(file: Path, *, required: bool) -> Iterator[tuple[str, _Given]]:
                 f"Known keys: {', '.join(KEYS)}"
             )
         yield name, _Given(_checked(f"{name} in {file}", KEYS[name], value), str(file))
+
+
+def _table(file: Path, *, required: bool) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError as error:
+        if required:
+            raise SettingsError(f"{CONFIG_VARIABLE} is {file}, which does not exist") from error
+        return {}
+    except OSError as error:
+        if not (required or os.path.exists(file)):  # noqa: PTH110 - Path.exists raises here
+            return {}  # the folder is another user's
+        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"{file} is no UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{file} is not TOML: {error}") from error
 
 
 def _parsed(key: _Key, text: str) -> object:

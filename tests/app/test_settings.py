@@ -76,6 +76,22 @@ def test_the_file_overrides_defaults_and_the_environment_overrides_the_file(conf
     assert changed.host == "::1"
 
 
+@pytest.mark.parametrize(
+    "written", [b"\xef\xbb\xbfport = 8", b"\xef\xbb\xbfport = 8\r\n", b"port = 8\r\n"]
+)
+def test_the_file_may_come_from_any_editor(tmp_path, written):
+    (tmp_path / "c").write_bytes(written)
+    assert load_settings({"SLIPSTREAM_CONFIG": str(tmp_path / "c")}).port == 8
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252", "shift_jis"])
+def test_a_file_in_another_encoding_says_so(tmp_path, encoding):
+    text = "model = '家'" if encoding == "shift_jis" else "model = 'café'"
+    (tmp_path / "c").write_text(text, encoding=encoding)
+    with pytest.raises(SettingsError, match=r"c is no UTF-8 text \(byte \d+\); save it as UTF-8"):
+        load_settings({"SLIPSTREAM_CONFIG": str(tmp_path / "c")})
+
+
 @pytest.mark.parametrize("never", ["0", '"never"'])
 def test_a_model_may_stay_loaded(config, never):
     assert config(f"keep_alive = {never}").keep_alive is None
@@ -178,6 +194,8 @@ def test_what_libraries_break_on_is_out_of_their_sight_and_comes_back(monkeypatc
         "HF_HUB_DOWNLOAD_TIMEOUT",
         "MPLBACKEND",
         "TORCH_LOGS",
+        "PYTORCH_JIT",
+        "USE_TORCH",
         "WEB_CONCURRENCY",
     ],
 )

@@ -191,15 +191,17 @@ def _add_specials(writer: Any, source: Source, ids: Mapping[str, int]) -> None:
         if isinstance(text, str) and text in ids:
             put(ids[text])
     file = source.folder / "chat_template.jinja"
-    template = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
+    template = (
+        file.read_text(encoding="utf-8-sig") if file.is_file() else config.get("chat_template")
+    )
     if isinstance(template, str):
         writer.add_chat_template(template)
 
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelUnusable(f"{file} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise ModelUnusable(f"{file} holds {type(found).__name__}, not an object")

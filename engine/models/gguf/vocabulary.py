@@ -159,7 +159,7 @@ def _of_tokenizer(file: Path) -> list[str | None]:
     if not file.exists():
         raise ModelUnusable(f"{file.parent}: tokenizer.json is missing; download the model again")
     try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        content: Any = json.loads(file.read_text(encoding="utf-8-sig"))
         vocabulary = content["model"]["vocab"]
         if isinstance(vocabulary, list):  # Unigram: texts with scores, in order
             found = {number: text for number, (text, _) in enumerate(vocabulary)}
