@@ -8,10 +8,12 @@ Delete when torch, llama.cpp and OpenBLAS respect a quota by themselves.
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 
 ROOT = Path("/")
+_COUNTS = re.compile(r"\s*[1-9]\d{0,4}\s*(,\s*[1-9]\d{0,4}\s*)*")  # one for each level of nesting
 
 
 def usable_cores(root: Path = ROOT) -> float:
@@ -28,8 +30,11 @@ def usable_threads() -> int:
 def few_threads(environ: MutableMapping[str, str]) -> None:
     """Set OpenMP's number of threads where a quota allows fewer than there are cores.
 
-    Torch and NumPy read it when they are loaded; they know the affinity by themselves.
+    Torch and NumPy read it when they are loaded; they know the affinity by themselves. What is no number
+    they would report, and take every core.
     """
+    if not _COUNTS.fullmatch(environ.get("OMP_NUM_THREADS", "")):
+        environ.pop("OMP_NUM_THREADS", None)
     if usable_threads() < _allowed():
         environ.setdefault("OMP_NUM_THREADS", str(usable_threads()))
 

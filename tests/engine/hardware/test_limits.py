@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.hardware.limits import parse_nvidia, ram
-from engine.platform.cores import parse_cgroup, usable_cores
+from engine.platform.cores import few_threads, parse_cgroup, usable_cores
 from engine.platform.instructions import instruction_sets
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:  1000000 kB\nMemAvailable:   12000000 kB\n"
@@ -129,3 +129,19 @@ def test_the_drivers_table_with_a_comma_in_a_name_and_a_device_in_trouble() -> N
     text = "NVIDIA A, B, 9000, 10000\nNVIDIA C, [N/A], 10\nno devices\n"
     (gpu,) = parse_nvidia(text)
     assert (gpu.name, gpu.free, gpu.total) == ("NVIDIA A, B", 9000 << 20, 10000 << 20)
+
+
+@pytest.mark.parametrize("written", ["", "0", "-1", "many", "2 threads", "999999"])
+def test_a_number_of_threads_that_is_none_is_not_left_to_libraries(written):
+    """They reported it on the terminal and took every core of the machine."""
+    environ = {"OMP_NUM_THREADS": written}
+    few_threads(environ)
+    assert environ.get("OMP_NUM_THREADS", "1").isdecimal()
+    assert environ.get("OMP_NUM_THREADS") != written
+
+
+@pytest.mark.parametrize("written", ["1", " 2 ", "4,2", "64"])
+def test_a_persons_number_of_threads_stays(written):
+    environ = {"OMP_NUM_THREADS": written}
+    few_threads(environ)
+    assert environ == {"OMP_NUM_THREADS": written}
