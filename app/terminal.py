@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic
 from typing import TypeVar
 
+from app.environment import variable
+
 FoundT = TypeVar("FoundT")
 
 EVERY = 0.5  # seconds from one look at the clock to the next
 WIDTH = 20  # of a bar
 PATIENCE = 3.0  # seconds until a pipe that brings nothing is mentioned
+_PLAIN = frozenset({"dumb", "unknown"})  # terminals that show what should move them
 _DELETE, _C1 = 0x7F, range(0x80, 0xA0)
 _PICTURES = {code: 0x2400 + code for code in range(32)} | {_DELETE: 0x2421}
 _HARMLESS: dict[int, int | None] = {
@@ -47,8 +50,8 @@ def notify(*lines: str | None) -> None:
     sys.stderr.writelines(f"{harmless(line)}\n" for line in lines if line)
 
 
-def piped() -> bytes:
-    """What a pipe or a file gives to standard input; nothing where that is a terminal or closed."""
+def piped(most: int) -> bytes:
+    """At most so many bytes of a pipe or file at standard input; nothing where that is a terminal or closed."""
     try:
         place = sys.stdin.fileno()
         kind = os.fstat(place).st_mode
@@ -58,12 +61,12 @@ def piped() -> bytes:
         return b""
     if not select.select([place], [], [], PATIENCE)[0]:
         notify("reading standard input; to ask without it, add < /dev/null")
-    return sys.stdin.buffer.read()
+    return sys.stdin.buffer.read(most)
 
 
 def show_progress(text: str) -> None:
-    """Replace the line; an empty text takes it away. Nothing when standard error is no terminal."""
-    if sys.stderr.isatty():
+    """Replace the line; an empty text takes it away. Nothing where no terminal could do that."""
+    if sys.stderr.isatty() and variable("TERM") not in _PLAIN:
         fits = shutil.get_terminal_size().columns - 1  # a line that wraps is not taken away
         sys.stderr.write(f"\r\x1b[K{harmless(text)[:fits]}")
         sys.stderr.flush()

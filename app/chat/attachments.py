@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.errors import AttachmentRefused
 from app.text.decoding import decoded
@@ -29,6 +30,14 @@ class Attachment:
     text: str
 
 
+def read_file(path: Path) -> Attachment:
+    """The file at ``path``, of which no more is read than is taken; raises AttachmentRefused, OSError."""
+    if path.exists() and not path.is_file():
+        raise AttachmentRefused(f"{path} is no file; name a file with text")
+    with path.open("rb") as opened:
+        return read_attachment(path.name, opened.read(MAX_BYTES + 1))
+
+
 def read_attachment(name: str, data: bytes) -> Attachment:
     """The file's text; raises AttachmentRefused for what is too large or no text."""
     shown = _short(" ".join(name.split()), LONGEST_NAME) or "file"
@@ -40,8 +49,7 @@ def read_attachment(name: str, data: bytes) -> Attachment:
         )
     if len(data) > MAX_BYTES:
         raise AttachmentRefused(
-            f"{shown} has {len(data) / 2**20:.1f} MiB; use a text of at most "
-            f"{MAX_BYTES // 2**20} MiB"
+            f"{shown} is too large; use a text of at most {MAX_BYTES // 2**20} MiB"
         )
     text = decoded(data)
     if text is None:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing_extensions import override
 
 from app.settings import DTYPES, Settings
 from app.terminal import harmless, write_lines
+from app.text.decoding import decoded
 from engine.request import SamplingParams
 
 ANSWER_TOKENS = 256  # default of ``verify`` and ``bench``
@@ -169,10 +171,13 @@ def add_answer_tokens(parser: argparse.ArgumentParser) -> None:
 
 
 def words(text: str) -> str:
-    """An argument type: what a person says, unlike a path, which may be bytes of any encoding."""
-    if not text.isascii() and text.encode(errors="ignore").decode() != text:
-        raise argparse.ArgumentTypeError(f"{text!r} is no text in the encoding of this terminal")
-    return text
+    """An argument type: what a person says, in any encoding, unlike a path, which is bytes."""
+    if text.isascii() or text.encode(errors="ignore").decode() == text:
+        return text
+    found = decoded(os.fsencode(text))
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no text in an encoding that is known here")
+    return found
 
 
 def number(least: float, most: float) -> Callable[[str], float]:

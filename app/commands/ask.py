@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.chat.attachments import read_attachment
+from app.chat.attachments import MAX_BYTES, read_attachment
 from app.commands.answering import add_answering, answering, opened
-from app.commands.arguments import set_command
+from app.commands.arguments import set_command, words
 from app.errors import RequestFailed
 from app.request import ChatRequest, Completion, Message, check_request
 from app.settings import Settings
@@ -45,6 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "prompt",
         metavar="TEXT",
         nargs="?",
+        type=words,
         help="the question; a text that is piped in comes before it, - takes only that",
     )
     add_answering(parser)
@@ -77,7 +78,7 @@ def _options(given: argparse.Namespace, settings: Settings) -> AskOptions:
 
 def _question(typed: str | None) -> str:
     """What was typed, after the text that was piped in."""
-    data = sys.stdin.buffer.read() if typed == PIPED else piped()
+    data = sys.stdin.buffer.read(MAX_BYTES + 1) if typed == PIPED else piped(MAX_BYTES + 1)
     words = "" if typed is None or typed == PIPED else typed
     if data.strip():
         text = read_attachment("standard input", data).text

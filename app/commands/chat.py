@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.chat.assistant import Assistant
-from app.chat.attachments import Attachment, compose, read_attachment, titled
+from app.chat.attachments import Attachment, compose, read_file, titled
 from app.chat.reply import RunningReply
 from app.commands.answering import add_answering, answering, opened
 from app.commands.arguments import set_command, words
@@ -230,7 +230,7 @@ class Talk:
     async def attach(self, rest: str) -> None:
         """Send a text file with the next message."""
         path = expanded(Path(rest))
-        self._files += (read_attachment(path.name, await asyncio.to_thread(path.read_bytes)),)
+        self._files += (await asyncio.to_thread(read_file, path),)
         self._say(f"{path.name} will be sent with the next message.")
 
     async def system(self, rest: str) -> None:

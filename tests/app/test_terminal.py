@@ -26,6 +26,7 @@ def terminal(monkeypatch):
     found = Terminal()
     monkeypatch.setattr(place, "sys", SimpleNamespace(stderr=found))  # pytest sets the real one
     monkeypatch.setattr(place, "EVERY", 0.01)
+    monkeypatch.setenv("TERM", "xterm")
     return found
 
 
@@ -91,6 +92,14 @@ def test_nothing_is_shown_without_a_terminal(monkeypatch):
     monkeypatch.setattr(place, "sys", SimpleNamespace(stderr=found))
     assert asyncio.run(waiting("loading", seven(0))) == 7
     assert found.getvalue() == ""
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("dumb", False), ("unknown", False), ("vt100", True)])
+def test_a_terminal_that_cannot_replace_a_line_gets_none(terminal, monkeypatch, kind, shown):
+    """In the shell of an editor, each of them stood there with its control sequence."""
+    monkeypatch.setenv("TERM", kind)
+    show_progress("loading")
+    assert bool(terminal.getvalue()) is shown
 
 
 @given(st.text())

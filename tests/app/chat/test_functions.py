@@ -1,5 +1,6 @@
 """The chat's pure functions: attached files, what is still seen of a long talk, how far a prediction held."""
 
+import os
 import time
 from functools import cache
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.chat.attachments import MAX_BYTES, Attachment, compose, read_attachment, split
+from app.chat.attachments import MAX_BYTES, Attachment, compose, read_attachment, read_file, split
 from app.chat.engine_answer import compared
 from app.chat.loaded_model import ANSWER, AROUND, first_seen
 from app.errors import AttachmentRefused
@@ -92,6 +93,20 @@ def test_law_utf8_is_never_taken_for_another_encoding(text):
 def test_what_is_no_text_is_refused(data, sentence):
     with pytest.raises(AttachmentRefused, match=sentence):
         read_attachment("a.bin", data)
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "pipe", "."])
+def test_no_file_is_waited_for_or_read_for_ever(tmp_path, place):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(AttachmentRefused, match="is no file; name a file with text"):
+        read_file(tmp_path / place)
+
+
+def test_of_a_large_file_no_more_is_read_than_is_taken(tmp_path):
+    with (tmp_path / "large").open("wb") as out:
+        out.truncate(1 << 40)
+    with pytest.raises(AttachmentRefused, match="large is too large"):
+        read_file(tmp_path / "large")
 
 
 # --- truncation -----------------------------------------------------------------------------------

@@ -308,6 +308,8 @@ class TestAsk:
             (["shorten"], b"", "shorten"),
             ([], "na\xefve\r\n".encode("cp1252"), "na\xefve\n"),
             (["-"], "北京".encode("utf-16"), "北京"),
+            ([os.fsdecode("na\xefve caf\xe9".encode("cp1252"))], b"", "na\xefve caf\xe9"),
+            (["na\xefve".encode().decode("ascii", "surrogateescape")], b"", "na\xefve"),
         ],
     )
     def test_reads_what_is_piped_in(self, arguments, data, asked, home, monkeypatch):
