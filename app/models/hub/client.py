@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from urllib.request import getproxies
 
 import httpx
@@ -25,6 +25,8 @@ PAUSES = (1.0, 2.0, 4.0)  # seconds before a busy hub is asked again, at least
 LONGEST_PAUSE = 30.0  # seconds: a person waits for a listing
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 BROKEN_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+_LOST = {"EntryNotFound": "file", "RevisionNotFound": "revision"}
+_LOOK = "look at its page for what is there now"
 RESET = re.compile(r"\bt=(\d{1,6})")  # seconds, in the header of the newer standard
 # Compressed bodies have other lengths and ranges than the file.
 HEADERS = {"User-Agent": "slipstream", "Accept-Encoding": "identity"}
@@ -61,7 +63,7 @@ class Hub:
         address = str(httpx.URL(f"{self.endpoint}/api/{path}", params=dict(query)))
         try:
             return json.loads(self.read(address, repo))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise HubError(f"{self.host} did not answer with JSON; try again later") from error
 
     def read(self, address: str, repo: str | None = None) -> bytes:
@@ -129,6 +131,9 @@ class Hub:
     def refuse(self, response: httpx.Response, repo: str | None) -> None:
         """Raise what a status that is no success means."""
         status, code = response.status_code, response.headers.get("x-error-code", "")
+        if repo is not None and code in _LOST:
+            name = unquote(response.url.path.rpartition("/")[2])
+            raise UnknownRepository(f"{repo} has no {_LOST[code]} {name} on {self.host}; {_LOOK}")
         if repo is not None and (status == httpx.codes.NOT_FOUND or code == "RepoNotFound"):
             raise UnknownRepository(
                 f"{self.host} has no repository {repo}, or it is private; check the spelling"
@@ -272,7 +277,17 @@ def read_token(settings: Settings) -> str | None:
             f"the token in {settings.token_file} cannot be read; give it again with: "
             "slipstream models token"
         ) from error
-    return kept or settings.hub_token or _login(settings.hub_login)
+    token = kept or settings.hub_token
+    if token and not _can_be_sent(token):
+        raise SettingsError(
+            f"what {settings.token_file if kept else 'HF_TOKEN'} holds is no token: it has spaces, line "
+            "ends or characters outside ASCII; keep the right one with: slipstream models token"
+        )
+    return token or _login(settings.hub_login)
+
+
+def _can_be_sent(token: str) -> bool:
+    return token.isascii() and token.isprintable() and " " not in token
 
 
 def has_token(settings: Settings) -> bool:
@@ -286,9 +301,10 @@ def has_token(settings: Settings) -> bool:
 def _login(file: Path | None) -> str | None:
     """Another program's file: one that cannot be read is no token."""
     try:
-        return None if file is None else file.read_text(encoding="ascii").strip() or None
+        found = "" if file is None else file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return None
+    return found if found and _can_be_sent(found) else None
 
 
 def keep_token(settings: Settings, token: str) -> None:
@@ -297,7 +313,7 @@ def keep_token(settings: Settings, token: str) -> None:
     if not token:
         settings.token_file.unlink(missing_ok=True)
         return
-    if not (token.isascii() and token.isprintable() and " " not in token):
+    if not _can_be_sent(token):
         raise SettingsError("that is not a token: it has spaces or characters outside ASCII")
     try:
         _write(settings.token_file, token)

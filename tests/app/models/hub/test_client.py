@@ -146,6 +146,21 @@ def test_what_is_no_token_is_refused_without_repeating_it(settings, token):
     assert not settings.token_file.exists()
 
 
+@pytest.mark.parametrize("token", ["a\nb", "two words", "\u201chf_abc\u201d"])
+def test_what_cannot_be_sent_is_refused_wherever_it_is_from_and_not_repeated(tmp_path, token):
+    """It was a fault in a header, which showed the token, or a traceback."""
+    told = Settings(home=tmp_path, hub_token=token, hub_login=tmp_path / "login")
+    with pytest.raises(SettingsError, match="what HF_TOKEN holds is no token") as caught:
+        read_token(told)
+    assert token not in str(caught.value)
+    told.hub_login.write_text(token, encoding="utf-8")
+    assert read_token(replace(told, hub_token=None)) is None
+    if token.isascii():
+        told.token_file.write_text(token, encoding="ascii")
+        with pytest.raises(SettingsError, match=r"what .*hub-token holds is no token"):
+            read_token(told)
+
+
 def test_settings_never_show_it():
     settings = load_settings({"HF_TOKEN": "hf_abc", "HF_ENDPOINT": "http://127.0.0.1:1/"})
     assert (settings.hub_token, settings.hub) == ("hf_abc", "http://127.0.0.1:1")
@@ -212,6 +227,21 @@ def test_a_busy_hub_is_asked_again(monkeypatch, answers):
     with busy.running() as hub:
         assert hub.ask("models", {}) == []
     assert busy.asked == len(answers) + 1
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("RepoNotFound", "has no repository org/tiny, or it is private"),
+        ("EntryNotFound", "org/tiny has no file m v1.gguf on 127.0.0.1; look at its page"),
+        ("RevisionNotFound", "org/tiny has no revision m v1.gguf on"),
+    ],
+)
+def test_what_is_not_there_is_named(code, said):
+    """A file or a revision that was taken away was called a repository that is not there."""
+    busy = Busy((404, {"x-error-code": code}))
+    with busy.running() as hub, pytest.raises(UnknownRepository, match=said):
+        hub.read(f"{hub.endpoint}/org/tiny/resolve/main/m%20v1.gguf", "org/tiny")
 
 
 @pytest.mark.parametrize(
