@@ -30,8 +30,22 @@ MOST_DIMENSIONS = 4
 MOST_ALIGNMENT = 1 << 20
 MOST_PARTS = 1000
 
+_PEEKED = 4096  # bytes
+_FAMILY = re.compile(rb"\x14\0{7}general\.architecture\x08\0{3}.\0{7}([\w.-]+)", re.DOTALL)
 _LENGTH = 8  # bytes of a text's length
 _PIECE = 1 << 20  # bytes that are read at once
+_ONE_OF_SEVERAL = re.compile(
+    r"([-.]split-[a-z]{1,2}|[-._]part-?(\d+(of\d+)?|[a-z]{1,2})|\.\d{3})$", re.IGNORECASE
+)
+_UNFINISHED = (
+    ".part",
+    ".partial",
+    ".crdownload",
+    ".download",
+    ".incomplete",
+    ".tmp",
+    ".opdownload",
+)
 _BIG_ENDIAN = frozenset({2 << 24, 3 << 24})
 _BEGINNINGS = (
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself: run git lfs pull"),
@@ -124,15 +138,35 @@ def read_parts(path: Path) -> tuple[GgufHeader, ...]:
     return (first, *(read_header(path.with_name(name)) for name in names))
 
 
+def peeked_family(file: Path) -> str:
+    """The model family by the first bytes, where converters write it; empty where it is not there.
+
+    For lists of many files: a whole header can take half a second. Raises OSError.
+    """
+    with file.open("rb") as content:
+        found = _FAMILY.search(content.read(_PEEKED))
+    return found[1].decode() if found else ""
+
+
 def first_bytes(file: Path) -> str:
     """What a file that is not GGUF seems to be, from how it begins."""
     with file.open("rb") as content:
-        start = content.read(64).lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+        found = content.read(64)
+    start = found.lstrip(b"\xef\xbb\xbf \r\n\t").lower()
     if not start:
         return "it is empty or blank: get it again"
-    if start[8:9] == b"{":
+    if found[5:9] == b"\0\0\0{":
         return "safetensors: give the folder that it is in, with config.json and tokenizer.json"
     return next((kind for sign, kind in _BEGINNINGS if start.startswith(sign.lower())), "unknown")
+
+
+def _whole(name: str) -> str:
+    """How a file that is cut off gets whole, as far as its name tells."""
+    if _ONE_OF_SEVERAL.search(name):
+        return "it is one piece of a file: join all of them, in their order, to one file"
+    if name.lower().endswith(_UNFINISHED):
+        return "its download has not ended: let it end first"
+    return "get the file again"
 
 
 def unreadable_version(version: int) -> str:
@@ -276,7 +310,7 @@ class _Reader:
         if end > self._size:
             raise ModelUnusable(
                 f"{self._path} is cut off: its tensors need {end} bytes, it has {self._size}; "
-                "get the file again"
+                f"{_whole(self._path.name)}"
             )
 
     def _name(self, what: str, most: int) -> str:
@@ -304,7 +338,7 @@ class _Reader:
                 raise self._bad(f"it is larger than {self._limit} bytes")
             raise ModelUnusable(
                 f"{self._path} is cut off: its header does not end within its {self._size} bytes; "
-                "get the file again"
+                f"{_whole(self._path.name)}"
             )
         self._at += size
         found = self._file.read(size)

@@ -155,6 +155,24 @@ def test_damaged_models_are_refused_in_one_sentence(name: str, tmp_path: Path) -
         assert name.startswith("flips")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("m.gguf-split-a", "join all of them"),
+        ("m.gguf.part1of2", "join all of them"),
+        ("m.gguf.001", "join all of them"),
+        ("m.gguf.crdownload", "has not ended"),
+        ("m.gguf.part", "has not ended"),
+        ("m.gguf.incomplete", "has not ended"),
+        ("part-1.gguf", "get the file again"),
+    ],
+)
+@pytest.mark.parametrize("size", [100, 9000])
+def test_what_helps_a_file_that_is_cut_off_is_told_by_its_name(tmp_path, name, said, size):
+    path = tiny.write(tmp_path / name, tiny.whole()[:size])
+    assert said in fault(path).rpartition(";")[2]
+
+
 CONTRADICTIONS = {
     "no architecture": (lambda p: b"general.architecture" not in p, None, "architecture is ''"),
     "too many layers": (
