@@ -129,13 +129,24 @@ def read_parts(path: Path) -> tuple[GgufHeader, ...]:
         raise ModelUnusable(f"{path}: split.count is {count}; get the file again")
     if count < 2:
         return (first,)
-    found = re.fullmatch(r"(.*)-00001-of-(\d{5})\.gguf", path.name)
+    found = re.fullmatch(r"(.*)-00001-of-(\d{5})(\.gguf)", path.name, re.IGNORECASE)
     if found is None or int(found[2]) != count:
         raise ModelUnusable(
             f"{path} is one of {count} parts; give the one that ends in -00001-of-{count:05}.gguf"
         )
-    names = (f"{found[1]}-{part:05}-of-{count:05}.gguf" for part in range(2, count + 1))
-    return (first, *(read_header(path.with_name(name)) for name in names))
+    names = [f"{found[1]}-{part:05}-of-{count:05}{found[3]}" for part in range(2, count + 1)]
+    if lost := [name for name in names if not path.with_name(name).exists()]:
+        raise ModelUnusable(
+            f"{path} is one of {count} parts of a model, and {len(lost)} are not beside it, {lost[0]} first; "
+            "get these, too"
+        )
+    parts = (first, *(read_header(path.with_name(name)) for name in names))
+    for number, part in enumerate(parts):
+        if part.metadata.get("split.no", number) != number:
+            raise ModelUnusable(
+                f"{part.path} is called part {number + 1} of {count} and is another one; get it again"
+            )
+    return parts
 
 
 def peeked_family(file: Path) -> str:
@@ -206,6 +217,8 @@ class _Reader:
         return GgufHeader(self._path, version, values, listed, alignment, start)
 
     def _version(self) -> int:
+        if not self._size:
+            raise ModelUnusable(f"{self._path} is empty; get the file again")
         if self._take(4) != MAGIC:
             seems = first_bytes(self._path)
             raise ModelUnusable(
@@ -299,7 +312,7 @@ class _Reader:
         shape = tuple(self._number("Q") for _ in range(dimensions))
         kind, offset = self._number("I"), self._number("Q")
         if kind not in TYPES:
-            raise self._bad(f"the tensor {name!r} has the unknown type {kind}")
+            raise self._bad(f"the tensor {name!r} has the unknown type {kind}, perhaps a newer one")
         label, block, block_bytes = TYPES[kind]
         if 0 in shape or prod(shape) >= 1 << 63 or shape[0] % block:
             raise self._bad(f"the tensor {name!r} has the impossible shape {shape} for {label}")
@@ -347,4 +360,5 @@ class _Reader:
         return found
 
     def _bad(self, what: str) -> ModelUnusable:
-        return ModelUnusable(f"{self._path} has a damaged header: {what}; get the file again")
+        said = f"{self._path} has a damaged header: {what}; {_whole(self._path.name)}"
+        return ModelUnusable(said)

@@ -32,6 +32,15 @@ _TYPES = {
 _RANKS, _NO_POOLING = 4, 0  # of llama.cpp's ways to pool
 
 
+def other_end(family: str) -> str:
+    """What a family, by llama.cpp's name, is where it has another end than words; else empty."""
+    if family in _PICTURES:
+        return f"a model that makes pictures ({family}); {_ANOTHER}"
+    if family in _EMBEDDING:
+        return f"a model that makes embeddings and writes no text; {_ANOTHER}"
+    return _OTHERS.get(family, "")
+
+
 def check_kind(header: GgufHeader, tensors: Collection[str]) -> None:
     """Raise ModelUnusable where a readable file is of another kind; ``tensors`` are its names."""
     if kind := _kind(header, tensors):
@@ -42,11 +51,9 @@ def _kind(header: GgufHeader, tensors: Collection[str]) -> str:
     said, family = header.metadata.get("general.type"), header.architecture
     if said == "adapter" or any(name.endswith((".lora_a", ".lora_b")) for name in tensors):
         return _adapter(header)
-    if family in _PICTURES:
-        return f"a model that makes pictures ({family}); {_ANOTHER}"
     if not tensors and "tokenizer.ggml.tokens" in header.metadata:
         said = "vocab"
-    return _OTHERS.get(family) or _TYPES.get(str(said)) or _without_text(header, tensors)
+    return other_end(family) or _TYPES.get(str(said)) or _without_text(header, tensors)
 
 
 def _without_text(header: GgufHeader, tensors: Collection[str]) -> str:
@@ -54,7 +61,7 @@ def _without_text(header: GgufHeader, tensors: Collection[str]) -> str:
     pooling = header.of("pooling_type")
     if pooling == _RANKS or header.of("classifier.output_labels") or "cls.output.weight" in tensors:
         return f"a classifier, which grades texts and writes none; {_ANOTHER}"
-    if header.architecture in _EMBEDDING or pooling not in (None, _NO_POOLING):
+    if pooling not in (None, _NO_POOLING):
         return f"a model that makes embeddings and writes no text; {_ANOTHER}"
     return ""
 

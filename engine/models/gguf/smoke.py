@@ -1,5 +1,6 @@
 """A first try of a GGUF file: every tensor validated, a few tokens generated, every logit finite."""
 
+import ctypes
 import os
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ from engine.models.gguf.library import ERROR, llama_library
 from engine.platform.cores import usable_threads
 
 CONTEXT = 64  # tokens: as little memory as llama.cpp takes
+TEXT = b"Hello, 2 + 3!"
 LONGEST_MESSAGE = 300  # characters of llama.cpp's errors that are shown
 
 
@@ -38,8 +40,20 @@ def _smoke(api: ModuleType, file: Path, tokens: int, errors: list[str]) -> None:
     model = api.llama_model_load_from_file(os.fsencode(file), parameters)
     if not model:
         raise ModelUnusable(f"llama.cpp cannot load it{_reason(errors)}")
+    _read(api, api.llama_model_get_vocab(model))
     if not api.llama_model_has_encoder(model) and not api.llama_model_is_diffusion(model):
         _generate(api, model, tokens, errors)
+
+
+def _read(api: ModuleType, vocabulary: object) -> None:
+    """A text to tokens and back: of some vocabularies, that ends the process."""
+    if api.llama_vocab_type(vocabulary) == api.LLAMA_VOCAB_TYPE_NONE:
+        raise ModelUnusable("it has no tokenizer, and so reads and writes no text")
+    room, found = 64, (api.llama_token * 64)()
+    count = api.llama_tokenize(vocabulary, TEXT, len(TEXT), found, room, False, True)  # noqa: FBT003
+    piece = ctypes.create_string_buffer(room)
+    for token in found[: max(count, 0)]:
+        api.llama_token_to_piece(vocabulary, token, piece, room, 0, True)  # noqa: FBT003
 
 
 def _generate(api: ModuleType, model: object, tokens: int, errors: list[str]) -> None:

@@ -66,11 +66,11 @@ class TestOnce:
 
     def test_a_damaged_record_costs_one_more_try(self, settings, tmp_path, tries):
         file = tiny.write(tmp_path / "m.gguf")
-        for content in ("{", "[1]", '{"a": 1}'):
+        for content in ("{", "[1]", '{"a": 1}', "[" * 100_000):
             settings.home.mkdir(exist_ok=True)
             (settings.home / gguf_check.RECORD).write_text(content)
             check_gguf(settings, file)
-        assert len(tries) == 3
+        assert len(tries) == 4
 
     @pytest.mark.parametrize("place", ["checked-gguf.json", "checked-gguf.json.new", ""])
     def test_a_record_that_cannot_be_written_costs_one_more_try(
@@ -92,6 +92,15 @@ class TestFaults:
         monkeypatch.setattr(gguf_check, "check_consistent", lambda parts: None)
         file = tiny.write(tmp_path / "m.gguf", tiny.damaged()["layers 2^31-1"])
         with pytest.raises(ModelUnusable, match="llama.cpp breaks .*signal 6.*get the file again"):
+            check_gguf(settings, file)
+
+    @pytest.mark.parametrize("kind", ["none", "no_vocab"])
+    def test_a_file_without_a_tokenizer_does_not_end_the_app(self, settings, tmp_path, kind):
+        """The first text did: llama.cpp has no answer to it but to end the process."""
+        named = tiny.pair("tokenizer.ggml.model", tiny.STRING, kind)
+        pairs = [named if b"tokenizer.ggml.model" in one[:40] else one for one in tiny.metadata()]
+        file = tiny.write(tmp_path / "m.gguf", tiny.with_weights(pairs, tiny.shapes(), 0.25))
+        with pytest.raises(ModelUnusable, match="cannot be used: .*(no tokenizer|cannot load it)"):
             check_gguf(settings, file)
 
     def test_lack_of_memory_is_not_held_against_the_file(

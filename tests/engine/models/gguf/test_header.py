@@ -84,8 +84,20 @@ class TestReading:
         with pytest.raises(ModelUnusable, match="ends in -00001-of-00002"):
             read_parts(tmp_path / "m-00002-of-00002.gguf")
         (tmp_path / "m-00002-of-00002.gguf").unlink()
-        with pytest.raises(ModelUnusable, match="cannot be read: No such file"):
+        with pytest.raises(
+            ModelUnusable, match=r"one of 2 parts .* 1 are not beside it, m-00002-of"
+        ):
             read_parts(tmp_path / "m-00001-of-00002.gguf")
+
+    @pytest.mark.parametrize("ending", [".gguf", ".GGUF", ".Gguf"])
+    def test_parts_are_those_that_their_names_say(self, tmp_path: Path, ending: str) -> None:
+        for number, written in ((0, 0), (1, 1), (2, 1)):
+            data = only(*ONE, pair("split.count", U32, 3), pair("split.no", U32, written))
+            tiny.write(tmp_path / f"m-0000{number + 1}-of-00003{ending}", data)
+        with pytest.raises(
+            ModelUnusable, match=f"00003-of-00003{ending} is called part 3 of 3 and is"
+        ):
+            read_parts(tmp_path / f"m-00001-of-00003{ending}")
 
 
 HEADERS = {
