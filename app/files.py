@@ -28,9 +28,13 @@ def replace_file(file: Path, text: str, *, private: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside ``folder`` survive a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Make renames inside ``folder`` survive a power failure, where its disk can do that.
+
+    Windows opens no folders, and some network disks refuse to sync one.
+    """
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
