@@ -6,6 +6,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from engine.decoder.config import weight_files
 from engine.drafters import DRAFTERS
 from engine.engine import Engine
 from engine.errors import ModelUnusable, NumericalError
@@ -305,7 +306,7 @@ def _source(spec: ModelSpec, limit: int) -> str:
     """Where layers come from: memory where there is ample, the disk, or RAM next to a device."""
     if spec.device != "cpu":
         return "ram"
-    stored = sum(file.stat().st_size for file in Path(spec.folder).glob("*.safetensors"))
+    stored = sum(file.stat().st_size for file in weight_files(Path(spec.folder)))
     return "resident" if AMPLE * stored <= limit else "disk"
 
 

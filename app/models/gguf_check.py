@@ -27,6 +27,7 @@ SLOWEST_READ = 40e6  # bytes a second
 _LATER_PART = re.compile(r"-(?!00001-)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 _BESIDE = re.compile(r"(^|/)(mmproj|imatrix)[-_.]|[-_.]mmproj\b|\.imatrix\.", re.IGNORECASE)
 SPLIT = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf")
+MAC_NOTES = "._"  # begins the names of what a Mac keeps beside each file on other disks
 HEAD_BYTES = 16 << 20  # of each part: most headers are shorter
 BASE_MEMORY = 4 << 30  # bytes, plus twice the size of the file
 
@@ -69,8 +70,18 @@ def gguf_file(place: Path) -> Path | None:
 
 
 def ggufs(folder: Path) -> list[Path]:
-    """Files of that ending, in any case of letters, by name."""
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() == ".gguf")
+    """Files of that ending, in any case of letters, by name; links that lead nowhere among them."""
+    return sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() == ".gguf" and not file.name.startswith(MAC_NOTES)
+        if not (file.is_dir() or is_special(file))
+    )
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is a pipe, a socket or a device: who opens it may wait, or read, for ever."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def begins_a_model(name: str) -> bool:
@@ -173,7 +184,7 @@ def _remembered(record: Path) -> dict[str, str]:
     """Faults by fingerprint, oldest first; a lost or damaged record costs one more try each."""
     try:
         found = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     kept = found.items() if isinstance(found, dict) else ()
     return {key: fault for key, fault in kept if isinstance(fault, str)}

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.models.gguf_check import check_gguf, gguf_file
+from app.models.gguf_check import MAC_NOTES, check_gguf, gguf_file, is_special
 from app.settings import Settings
-from engine.decoder.config import read_config, read_fields, read_index
+from engine.decoder.config import INDEX, read_config, read_fields, weight_files
 from engine.errors import ModelUnusable
 from engine.hardware.checkpoint_sizes import safetensors
 from engine.models.gguf.header import first_bytes
@@ -32,6 +32,7 @@ _OTHER_TASKS = {
     "RewardModel": "grades answers",
 }
 _ANOTHER = "choose a model that generates text"
+_READ = frozenset({".json", ".jinja", ".safetensors"})
 
 
 def check_model(settings: Settings, place: Path) -> Path:
@@ -91,6 +92,8 @@ def _no_model(path: Path) -> str:
             f"{path} is no GGUF file ({first_bytes(path)}); give one, or a folder with "
             f"{', '.join(NEEDED_FILES)} and *.safetensors"
         )
+    if is_special(path):
+        return f"{path} is a pipe or a device; give the file or folder of a model"
     if path.suffix.lower() == ".gguf":
         return f"there is no file {path}"
     if os.path.lexists(path):
@@ -99,7 +102,10 @@ def _no_model(path: Path) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    names = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(MAC_NOTES)}
+    for name in sorted(names):
+        if Path(name).suffix in _READ and is_special(folder / name):
+            raise ModelUnusable(f"{folder / name} is a pipe or a device; get the model again")
     config = read_fields(folder / "config.json") if "config.json" in names else {}
     adapter = read_fields(folder / ADAPTER) if ADAPTER in names else {}
     base = adapter.get("base_model_name_or_path")
@@ -107,15 +113,26 @@ def _check_folder(folder: Path) -> None:
         raise ModelUnusable(f"{folder} {kind}")
     _check_files(folder, names)
     read_config(folder)
-    if lost := sorted(set(read_index(folder).values()) - names):
+    _check_weights(folder, names)
+    deque(safetensors(folder), maxlen=0)  # reads every header, and compares it with its file's size
+
+
+def _check_weights(folder: Path, names: set[str]) -> None:
+    """That the files which are loaded are there, and are no stand-ins."""
+    files = weight_files(folder)
+    if lost := [file.name for file in files if file.name not in names]:
         raise ModelUnusable(
             f"{folder} lacks {len(lost)} of the files with weights that its index names, "
             f"{lost[0]} first; get the model again"
+            if INDEX in names
+            else f"{folder} has no {lost[0]}, and no {INDEX} that names other files with weights; "
+            "get the model again"
         )
-    for file in sorted(folder.glob("*.safetensors")):
-        if first_bytes(file).startswith("a Git LFS"):
-            raise ModelUnusable(f"{file} is {first_bytes(file)}")
-    deque(safetensors(folder), maxlen=0)  # reads every header, and compares it with its file's size
+    for file in files:
+        if not file.stat().st_size:
+            raise ModelUnusable(f"{file} is empty; get the model again")
+        if (kind := first_bytes(file)).startswith("a "):
+            raise ModelUnusable(f"{file} is {kind}")
 
 
 def _check_files(folder: Path, names: set[str]) -> None:
@@ -138,6 +155,11 @@ def _check_files(folder: Path, names: set[str]) -> None:
                 f"the folder {folder} has its weights as {name} ({kind}), which does not run here; "
                 "get the model as *.safetensors or *.gguf"
             )
+    if ggufs := sorted(name for name in names if name.lower().endswith(".gguf")):
+        raise ModelUnusable(
+            f"the folder {folder} has no GGUF file with a model or its first part, only others, such as "
+            f"{ggufs[0]}; get the model's own file, too"
+        )
     lacking = f"{', '.join(missing)} and *.safetensors" if missing else "*.safetensors"
     raise ModelUnusable(f"the folder {folder} lacks {lacking}{_inside(folder)}")
 

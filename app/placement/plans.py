@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.placement.machine import known_profile
 from app.settings import Settings
-from engine.decoder.config import read_config
+from engine.decoder.config import read_config, weight_files
 from engine.errors import ModelUnusable, TooLarge
 from engine.hardware.checkpoint_sizes import safetensors, stored
 from engine.hardware.footprint import (
@@ -183,7 +183,7 @@ def weights_size(place: Path) -> int:
     """Of a file, or of the weights in a folder."""
     if place.is_file():
         return place.stat().st_size
-    return sum(file.stat().st_size for file in place.glob("*.safetensors"))
+    return sum(file.stat().st_size for file in weight_files(place))
 
 
 def torch_for_cuda() -> bool:

@@ -8,10 +8,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from engine.decoder.config import read_index
+from engine.decoder.config import read_index, weight_files
 from engine.errors import ModelUnusable
 
-SINGLE = "model.safetensors"
 PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl"})
 PLAIN_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -25,8 +24,8 @@ class Checkpoint:
         self._shards: dict[str, Any] = {}  # tensor name -> open file
         self.files: list[Path] = []
         wanted = read_index(folder)
-        for file in sorted(set(wanted.values())) if wanted else [SINGLE]:
-            self._open(folder / file)
+        for file in weight_files(folder):
+            self._open(file)
         if lost := sorted(set(wanted) - set(self._shards)):
             raise ModelUnusable(
                 f"{folder}: the index names {len(lost)} tensors that no file holds, {lost[0]} "

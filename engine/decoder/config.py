@@ -4,12 +4,13 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from engine.decoder.families import FAMILIES
 from engine.errors import ModelUnusable
 
-INDEX = "model.safetensors.index.json"
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 ACTIVATIONS = ("silu", "swish")
 
@@ -27,6 +28,12 @@ LARGEST = {  # by field, far above every existing model; larger values would onl
     "sliding_window": 1 << 28,
 }
 POSITIVE = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_theta")
+_KINDS: tuple[tuple[str, tuple[type, ...], str], ...] = (  # of fields, as JSON has them
+    *((name, (int, NoneType), "whole number") for name in LARGEST),
+    *((name, (int, float, NoneType), "number") for name in POSITIVE),
+    ("tie_word_embeddings", (bool,), "true or false"),
+    ("hidden_act", (str,), "name"),
+)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -146,6 +153,15 @@ def read_index(folder: Path) -> dict[str, str]:
     return found
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files that are loaded, which need not be there; raises ModelUnusable.
+
+    Others may lie beside them: the same weights in their maker's own form, or what a Mac writes beside
+    each file on other disks (``._model.safetensors``).
+    """
+    return [folder / name for name in sorted({*read_index(folder).values()} or {SINGLE})]
+
+
 def _parts(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The config and those inside it (text, vision, rotary parameters)."""
     yield config
@@ -176,11 +192,11 @@ def _check_numbers(place: str, config: Mapping[str, Any]) -> None:
     """Only for the own decoder's families; others have lists of sizes, one for each layer."""
     ropes = (config.get(name) for name in ("rope_parameters", "rope_scaling"))
     for part in (config, *(rope for rope in ropes if isinstance(rope, dict))):
-        for name in (*LARGEST, *POSITIVE):
+        for name, kinds, said in _KINDS:
             value = part.get(name)
-            if not isinstance(value, int | float | None):
+            if name in part and type(value) not in kinds:
                 raise ModelUnusable(
-                    f"{place}: config.json cannot be used: {name} is {value!r}, which is no number; "
+                    f"{place}: config.json cannot be used: {name} is {value!r}, which is no {said}; "
                     "download the model again"
                 )
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from engine.decoder.config import weight_files
 from engine.errors import ModelUnusable
+from engine.hardware.shape import ModelShape
 
 Tensor = tuple[str, int, int]  # name, elements, bytes
 
@@ -19,6 +21,10 @@ _HEAD = ("lm_head.weight", "output.weight")
 _UNREADABLE = (
     OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, struct.error
 )  # fmt: skip
+_QUANTISED = frozenset({  # ends of names, by which GPTQ, AWQ, FP8 and bitsandbytes are known
+    "qweight", "qzeros", "g_idx", "weight_packed", "weight_scale", "weight_scale_inv", "SCB", "absmax",
+    "quant_map",
+})  # fmt: skip
 _LONGEST_HEADER = 100_000_000  # bytes; the format's own limit
 
 
@@ -70,11 +76,50 @@ def stored(tensors: Iterable[Tensor], layers: int, *, tied: bool = False) -> Sto
 
 def safetensors(folder: Path) -> Iterator[Tensor]:
     """Every tensor of a Hugging Face folder; raises ModelUnusable."""
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise ModelUnusable(f"{folder} holds no *.safetensors; get the model again")
-    for file in files:
+    for file in weight_files(folder):
         yield from _header(file)
+
+
+def check_fits(folder: Path, shape: ModelShape) -> None:
+    """That the weights are what the config says, by names and sizes alone; raises ModelUnusable.
+
+    ``shape`` is of a family whose layers are all alike.
+    """
+    wanted, layers, maps = _numbers(shape), set[int](), set[str]()
+    for name, elements, _ in safetensors(folder):
+        if found := _LAYER.search(name):
+            layers.add(int(found[1]))
+        *_, of, part = ("", *name.split("."))
+        maps.add(of)
+        if part in _QUANTISED:
+            raise ModelUnusable(
+                f"{folder}: the weights are stored quantised ({name}), which is not supported; get the "
+                "full model and ask for int8 weights, or a GGUF file"
+            )
+        if part == "weight" and elements != wanted.get(of, elements):
+            raise ModelUnusable(
+                f"{folder}: {name} has {elements} numbers, by config.json there are {wanted[of]}; "
+                "get the model again"
+            )
+    if "lm_head" not in maps and not shape.tied:
+        raise ModelUnusable(f"{folder}: the weights lack lm_head.weight; get the model again")
+    if len(layers) != shape.layers:
+        raise ModelUnusable(
+            f"{folder} holds {len(layers)} layers, by config.json there are {shape.layers}; get the "
+            "model again"
+        )
+
+
+def _numbers(shape: ModelShape) -> dict[str, int]:
+    """Numbers in each map, some of which families store as one."""
+    wide, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    rows = {
+        "qkv_proj": wide + 2 * narrow, "q_proj": wide, "k_proj": narrow, "v_proj": narrow,
+        "o_proj": wide, "gate_up_proj": 2 * shape.feed_forward, "gate_proj": shape.feed_forward,
+        "up_proj": shape.feed_forward, "down_proj": shape.feed_forward,
+        "embed_tokens": shape.vocab, "lm_head": shape.vocab,
+    }  # fmt: skip
+    return {name: count * shape.hidden for name, count in rows.items()}
 
 
 def _header(file: Path) -> Iterator[Tensor]:

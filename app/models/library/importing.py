@@ -15,14 +15,15 @@ from app.errors import SettingsError
 from app.files import sync_folder
 from app.models.catalog import ModelRecord, load_catalog, read_record
 from app.models.downloads.staging import Space, Staging, link_or_copy
-from app.models.gguf_check import ggufs, is_gguf
+from app.models.gguf_check import gguf_file, ggufs, is_gguf
 from app.models.hub.repository import MODEL_NAME
 from app.models.hub.selection import BESIDE_WEIGHTS, SHARD
 from app.models.model_check import NEEDED_FILES, check_model
 from app.settings import Settings, expanded
 from app.text.chat_text import ChatText
-from engine.decoder.config import check_family, foreign, read_config
+from engine.decoder.config import check_family, foreign, read_config, weight_files
 from engine.errors import ModelUnusable
+from engine.hardware.checkpoint_sizes import check_fits
 from engine.hardware.shape import shape_of
 
 LONGEST_OWN = 90  # characters of a name that is made; a number may follow
@@ -54,7 +55,7 @@ def add_model(settings: Settings, asked: Import) -> str:
         config = read_config(place)
         check_family(str(place), config)
         if not foreign(config):
-            shape_of(config, str(place))
+            check_fits(place, shape_of(config, str(place)))
     ChatText.load(place)
     return import_model(settings, asked)
 
@@ -120,12 +121,11 @@ def _files(path: Path, name: str | None) -> Iterator[tuple[str, Path]]:
     if path.is_file():
         yield from _gguf_files(path, name)
     elif is_model_folder(path):
-        for file in sorted(path.iterdir()):
-            needed = file.name in BESIDE_WEIGHTS or file.suffix == ".safetensors"
-            if needed and os.path.isfile(file):  # noqa: PTH113 - not a link that leads nowhere
+        for file in (*weight_files(path), *(path / name for name in BESIDE_WEIGHTS)):
+            if os.path.isfile(file):  # noqa: PTH113 - not a link that leads nowhere
                 yield file.name, file
     elif path.is_dir():
-        yield from _gguf_files(_only_gguf(path), name)
+        yield from _gguf_files(_gguf_of(path), name)
     else:
         raise ModelUnusable(f"there is no file or folder {path}")
 
@@ -139,15 +139,13 @@ def _gguf_files(file: Path, name: str | None) -> Iterator[tuple[str, Path]]:
         yield own, part
 
 
-def _only_gguf(folder: Path) -> Path:
-    found = ggufs(folder)
-    if not found:
+def _gguf_of(folder: Path) -> Path:
+    found = gguf_file(folder)
+    if found is None:
         raise ModelUnusable(
             f"{folder} has no model: that takes {', '.join(NEEDED_FILES)} and *.safetensors, or a *.gguf"
         )
-    if len(shards(found[0])) != len(found):
-        raise ModelUnusable(f"{folder} has {len(found)} GGUF files; give the path of one of them")
-    return found[0]
+    return found
 
 
 def own_name(path: Path) -> str:

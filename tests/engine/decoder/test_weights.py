@@ -204,7 +204,10 @@ def test_a_number_that_is_none_is_named(folder, field, value):
     content = json.loads((folder / "config.json").read_text())
     del content["rope_parameters"]
     (folder / "config.json").write_text(json.dumps(content | {field: value}))
-    refused(folder, rf"config\.json cannot be used: {field} is .*, which is no number; download")
+    refused(
+        folder,
+        rf"config\.json cannot be used: {field} is .*, which is no (whole )?number; download",
+    )
 
 
 @pytest.mark.parametrize("nest", ['{"a":%s}', "[%s]"])

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from app.models.catalog import ModelRecord
+from engine.decoder.config import INDEX
 
 POCKET = Path(__file__).parents[4] / "engine" / "bundled" / "pocket"
 
@@ -64,5 +65,7 @@ def wide_model(folder: Path) -> Path:
     with (folder / "more.safetensors").open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + 2**29)
+    index = {"weight_map": {"all": "model.safetensors", "extra": "more.safetensors"}}
+    (folder / INDEX).write_text(json.dumps(index))
     ModelRecord(folder.name, "a test").write(folder)
     return folder

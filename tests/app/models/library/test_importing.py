@@ -1,16 +1,24 @@
 """Import: linked, copied or left where it is; and what is no model."""
 
+import errno
 import json
+import os
 import shutil
+import sys
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from app.errors import DiskFull, SettingsError
+from app.keys.key_file import Keys
 from app.models.catalog import find_entry, load_catalog
 from app.models.downloads.staging import INCOMPLETE
+from app.models.gguf_check import gguf_file
 from app.models.library.importing import Import, Way, add_model, import_model, typed_path
 from engine.errors import ModelUnusable
+from engine.hardware.checkpoint_sizes import safetensors
 from tests.app.models.library.places import GGUF, POCKET, gguf, hub_cache, model_folder
 
 
@@ -72,7 +80,7 @@ def test_a_folder_with_one_gguf_is_that_gguf(settings, tmp_path):
     file = gguf(tmp_path / "x" / "m.gguf")
     assert import_model(settings, Import(file.parent)) == "x"
     gguf(tmp_path / "x" / "n.gguf")
-    with pytest.raises(ModelUnusable, match="has 2 GGUF files; give the path of one"):
+    with pytest.raises(ModelUnusable, match="holds 2 GGUF models; give the path of one"):
         import_model(settings, Import(file.parent, "again"))
 
 
@@ -130,6 +138,22 @@ def test_a_copy_that_is_broken_off_leaves_nothing(settings, tmp_path, monkeypatc
     with pytest.raises(fault):
         import_model(settings, Import(model_folder(tmp_path / "mine"), way=Way.COPY))
     assert not [name for name in names(settings.models_folder / INCOMPLETE) if "lock" not in name]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP, errno.EACCES])
+def test_a_disk_that_syncs_no_folders_takes_models_and_keys(settings, tmp_path, monkeypatch, code):
+    """Network disks and Windows refuse it: the files were there, and the command had failed."""
+    real = os.open
+
+    def refuse(place, *given, **more):
+        if Path(place).is_dir():
+            raise OSError(code, os.strerror(code))
+        return real(place, *given, **more)
+
+    source = model_folder(tmp_path / "mine")
+    monkeypatch.setattr("os.open", refuse)
+    assert import_model(settings, Import(source)) == "mine"
+    assert Keys(settings.keys_file).add("me").startswith("sk-")
 
 
 class Full:
@@ -218,8 +242,18 @@ CUT = (POCKET / "config.json").read_text()[:90]
         ({"config__json": {"model_type": "t5", "is_encoder_decoder": True}}, "encoder with a decoder"),
         ({"config__json": CONFIG}, "does not give 'num_attention_heads'; get the model again"),
         ({"config__json": {**SHAPE, "vocab_size": None}}, "a sensible vocab_size: it says None"),
-        ({"config__json": {**SHAPE, "hidden_size": [64]}}, "hidden_size is .64., which is no number"),
+        ({"config__json": {**SHAPE, "hidden_size": [64]}}, "hidden_size is .64., which is no whole number"),
         ({"config__json": {**SHAPE, "num_key_value_heads": 2.5e9}}, "num_key_value_heads is 2500000000"),
+        ({"config__json": {**SHAPE, "hidden_size": 320.0}}, "hidden_size is 320.0, which is no whole number"),
+        ({"config__json": {**SHAPE, "num_hidden_layers": True}}, "is True, which is no whole number"),
+        ({"config__json": {**SHAPE, "tie_word_embeddings": "true"}}, "is 'true', which is no true or false"),
+        ({"config__json": {**SHAPE, "hidden_act": None}}, "hidden_act is None, which is no name"),
+        ({"config__json": {**SHAPE, "num_hidden_layers": 1}}, "layers, by config.json there are 1;"),
+        ({"config__json": {**SHAPE, "num_hidden_layers": 99}}, "layers, by config.json there are 99;"),
+        ({"config__json": {**SHAPE, "vocab_size": 100}}, "embed_tokens.weight has .* there are 32000;"),
+        ({"config__json": {**SHAPE, "num_attention_heads": 7}}, "[qo]_proj.weight has"),
+        ({"config__json": {**SHAPE, "num_key_value_heads": 1}}, "k_proj.weight has"),
+        ({"config__json": {**SHAPE, "tie_word_embeddings": False}}, "the weights lack lm_head.weight"),
         ({"config__json": {"model_type": "brand_new", "hidden_size": 8}}, "has no family 'brand_new'"),
         ({"config__json": {"model_type": "bert", "architectures": ["BertModel"]}}, "makes embeddings"),
         ({"modules__json": []}, "makes embeddings"),
@@ -227,6 +261,10 @@ CUT = (POCKET / "config.json").read_text()[:90]
         ({"model__safetensors": None, "model__onnx": ""}, "ONNX"),
         ({"model__safetensors": "version https://git-lfs.github.com/spec/v1\n"}, "git lfs pull"),
         ({"model__safetensors.index.json": {"weight_map": {"a": "model-1.safetensors"}}}, "lacks 1 of the files"),
+        ({"model__safetensors": None, "other__safetensors": "x"}, "has no model.safetensors, and no model.safetensors.index"),
+        ({"model__safetensors": ""}, "model.safetensors is empty; get the model again"),
+        ({"model__safetensors": "<!DOCTYPE html>"}, "model.safetensors is a web page"),
+        ({"model__safetensors": '{"error": "no"}'}, "model.safetensors is a text in JSON"),
     ],
 )  # fmt: skip
 def test_an_import_checks_what_loading_checks(settings, tmp_path, files, said):
@@ -263,6 +301,73 @@ def test_what_loading_does_without_keeps_no_folder_from_being_added(settings, tm
     assert "model.safetensors" in names(settings.models_folder / "it")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "tokenizer.json", "generation_config.json", "model.safetensors", "chat_template.jinja"],
+)  # fmt: skip
+def test_nothing_waits_for_a_pipe_in_a_folder(settings, tmp_path, name):
+    folder = folder_of(tmp_path)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(ModelUnusable, match=f"{name} is a pipe or a device"):
+        add_model(settings, Import(folder))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+@pytest.mark.parametrize("place", ["it.gguf", "it", "/dev/zero", "/dev/null"])
+def test_a_pipe_or_a_device_is_no_model(settings, tmp_path, place):
+    if not place.startswith("/"):
+        os.mkfifo(tmp_path / place)
+    with pytest.raises(ModelUnusable, match="is a pipe or a device; give the file or folder"):
+        add_model(settings, Import(tmp_path / place))
+
+
+@pytest.mark.parametrize("way", Way)
+def test_what_lies_beside_the_weights_is_no_part_of_the_model(settings, tmp_path, way):
+    """A Mac writes ``._model.safetensors`` on other disks, and makers add the weights in another form."""
+    folder = folder_of(tmp_path)
+    for name in ("._model.safetensors", "._config.json", "._it.gguf"):
+        (folder / name).write_bytes(b"\0\5\26\7Mac OS X")
+    shutil.copyfile(folder / "model.safetensors", folder / "consolidated.safetensors")
+    assert add_model(settings, Import(folder, way=way)) == "it"
+    alone, both = (tuple(safetensors(place)) for place in (POCKET, folder))
+    assert both == alone
+
+
+@pytest.mark.parametrize("other", ["mmproj-F16.gguf", "m-00002-of-00003.gguf", "m.imatrix.gguf"])
+def test_a_folder_of_what_lies_beside_a_model_says_so(settings, tmp_path, other):
+    file = gguf(tmp_path / "it" / other)
+    with pytest.raises(ModelUnusable, match=f"only others, such as {other}; get the model's own"):
+        add_model(settings, Import(file.parent))
+    whole = gguf(tmp_path / "it" / "whole.gguf")
+    assert gguf_file(file.parent) == whole
+    assert import_model(settings, Import(file.parent, "whole")) == "whole"
+
+
+@pytest.mark.parametrize("other", ["._m.gguf", "pipe.gguf", "folder.gguf"])
+def test_a_folder_with_one_gguf_may_hold_what_is_none(tmp_path, other):
+    file = gguf(tmp_path / "m.gguf")
+    if other.startswith("."):
+        (tmp_path / other).write_bytes(b"\0\5\26\7Mac OS X")
+    elif other.startswith("pipe"):
+        os.mkfifo(tmp_path / other)
+    else:
+        (tmp_path / other).mkdir()
+    assert gguf_file(tmp_path) == file
+
+
+@pytest.mark.parametrize("end", ["qweight", "weight_scale_inv", "SCB", "absmax"])
+def test_quantised_weights_are_known_by_their_tensors_too(settings, tmp_path, end):
+    """An older tool writes what it did into a file of its own, which nothing here reads."""
+    folder = folder_of(tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors[f"model.layers.0.mlp.up_proj.{end}"] = tensors["model.norm.weight"].clone()
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelUnusable, match=f"stored quantised .*{end}.*or a GGUF file"):
+        add_model(settings, Import(folder))
+
+
 def test_weights_that_are_cut_off_are_found_before_the_load(settings, tmp_path):
     folder = folder_of(tmp_path)
     with (folder / "model.safetensors").open("r+b") as file:
@@ -279,7 +384,7 @@ def test_a_whole_folder_passes_with_a_mark_of_its_editor_too(settings, tmp_path)
 @pytest.mark.parametrize(
     ("start", "said"),
     [
-        (b"", "it is empty|is cut off"),
+        (b"", "is empty"),
         (b"<!DOCTYPE html>", "a web page"),
         (b"version https://git-lfs.github.com", "git lfs pull"),
         (b"PK\3\4", "ZIP archive"),
