@@ -5,18 +5,26 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from app.models.gguf_check import begins_a_model, is_gguf
 from app.models.library.importing import is_model_folder, own_name, shards
+from app.models.model_check import other_kind
 from app.other_folders import OtherFolders
+from engine.decoder.config import read_fields
+from engine.errors import ModelUnusable
+from engine.models.gguf.header import peeked_family
+from engine.models.gguf.kinds import other_end
 
 NO_NAMES = frozenset({"model", "ggml-model", "pytorch_model"})  # of files whose folder has the name
 OLLAMA_WEIGHTS = "application/vnd.ollama.image.model"
 OLLAMA_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 OLLAMA_HOME = ("registry.ollama.ai", "library")  # of models without an owner
+UNFINISHED = "incomplete-"  # begins the names of GPT4All's downloads
 DEEPEST = 8  # folders inside each other
+MOST_FOLDERS = 20_000  # a second or two; the largest collections have hundreds
 
 Found = Iterator[tuple[str, Path]]  # name, and what can be imported
 
@@ -68,15 +76,15 @@ def _in_hub(cache: Path) -> Found:
 
 
 def _in_snapshot(name: str, folder: Path) -> Found:
-    if is_model_folder(folder):
+    if is_model_folder(folder) and not _is_other_kind(folder):
         yield name, folder
     yield from _ggufs(folder)
 
 
 def _ggufs(folder: Path) -> Found:
     """Models, by their first shard; not the image parts of models that see."""
-    for file in sorted(file for file in _walked(folder) if file.suffix.lower() == ".gguf"):
-        if begins_a_model(file.name) and is_gguf(file):
+    for file in sorted(_walked(folder, ".gguf")):
+        if begins_a_model(file.name) and _can_write(file):
             yield own_name(file.parent if file.stem.lower() in NO_NAMES else file), file
 
 
@@ -85,21 +93,41 @@ def _in_ollama(folder: Path) -> Found:
     manifests = folder / "manifests"
     for manifest in sorted(_walked(manifests)):
         blob = _ollama_blob(folder, manifest)
-        if blob is not None and is_gguf(blob):
+        if blob is not None and _can_write(blob):
             yield _ollama_name(manifest.relative_to(manifests).parts), blob
 
 
-def _walked(folder: Path) -> Iterator[Path]:
-    """Every file below, through links to folders, too; what cannot be read is passed over."""
+def _can_write(file: Path) -> bool:
+    """Whether it is a whole GGUF file, of a family that writes text: programs bring embeddings, too."""
+    if file.name.startswith(UNFINISHED) or not is_gguf(file):
+        return False
+    return not other_end(peeked_family(file))
+
+
+def _is_other_kind(folder: Path) -> bool:
+    """Whether its config says so; one that cannot be read is a fault that an import explains."""
+    try:
+        config = read_fields(folder / "config.json")
+    except ModelUnusable:
+        return False
+    return bool(other_kind({file.name for file in _listed(folder)}, config))
+
+
+def _walked(folder: Path, ending: str = "") -> Iterator[Path]:
+    """Every file below with this ending, through links to folders, too; what cannot be read is passed over.
+
+    Where a setting names a whole disk, the walk ends with the first folders: a person waits for it.
+    """
     entered: set[tuple[int, int] | None] = {None}
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for place, folders, files in islice(os.walk(folder, followlinks=True), MOST_FOLDERS):
         here = Path(place)
         key = _identity(here)
         if key in entered or len(here.parts) - len(folder.parts) >= DEEPEST:
             folders.clear()
             continue
         entered.add(key)
-        yield from (file for name in files if os.path.isfile(file := here / name))  # noqa: PTH113
+        named = (here / name for name in files if name.lower().endswith(ending))
+        yield from (file for file in named if os.path.isfile(file))  # noqa: PTH113
 
 
 def _listed(folder: Path) -> Sequence[Path]:
@@ -119,8 +147,8 @@ def _age(place: Path) -> float:
 
 def _ollama_blob(folder: Path, manifest: Path) -> Path | None:
     try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(manifest.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
         return None  # not a manifest of ours to judge
     layers: Any = content.get("layers") if isinstance(content, dict) else None
     for layer in layers if isinstance(layers, list) else ():

@@ -1,5 +1,6 @@
 """What other programs keep is offered once, by a name that can be typed."""
 
+import json
 import os
 
 import pytest
@@ -9,6 +10,7 @@ from app.models.library.importing import Import, import_model
 from app.models.library.other_programs import found_models
 from app.other_folders import OtherFolders
 from tests.app.models.library.places import gguf, hub_cache, model_folder, ollama
+from tests.engine.models.gguf import tiny
 
 
 def seen(others: OtherFolders, imported=()) -> dict[str, str]:
@@ -59,6 +61,39 @@ def test_what_lies_beside_a_model_is_none(tmp_path, name):
     assert [*seen(OtherFolders(lm_studio=(tmp_path,)))] == ["free-of-mmproject"]
 
 
+@pytest.mark.parametrize("family", ["nomic-bert", "clip", "flux", "whisper", "t5"])
+def test_what_writes_no_text_is_not_offered(tmp_path, family):
+    """Other programs bring models for embeddings, which were offered, and refused when they were added."""
+    start = tiny.assembled([tiny.pair("general.architecture", tiny.STRING, family)], [], b"")
+    gguf(tmp_path / "lm" / "org" / "repo" / "other.gguf", start)
+    gguf(tmp_path / "lm" / "org" / "repo" / "m.gguf", tiny.whole())
+    ollama(tmp_path / "o", "registry.ollama.ai/library/other/1", content=start)
+    others = OtherFolders(lm_studio=(tmp_path / "lm",), ollama=(tmp_path / "o",))
+    assert seen(others) == {"m": "LM Studio"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"architectures": ["BertModel"]},
+        {"architectures": ["Qwen3ForSequenceClassification"]},
+        {"is_encoder_decoder": True},
+    ],
+)
+def test_folders_of_other_kinds_are_not_offered(tmp_path, config):
+    hub_cache(tmp_path, "org/model")
+    other = hub_cache(tmp_path, "org/other") / "config.json"
+    other.unlink()
+    other.write_text(json.dumps(config))
+    assert [*seen(OtherFolders(hub=(tmp_path,)))] == ["model"]
+
+
+def test_a_download_of_gpt4all_that_has_not_ended_is_not_offered(tmp_path):
+    gguf(tmp_path / "incomplete-m.gguf")
+    gguf(tmp_path / "n.gguf")
+    assert [*seen(OtherFolders(gpt4all=(tmp_path,)))] == ["n"]
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 @pytest.mark.parametrize(
     "place", ["lm/org/repo/pipe.gguf", "o/manifests/registry.ollama.ai/library/x/pipe"]
@@ -104,7 +139,7 @@ def test_a_digest_that_is_a_path_leads_nowhere(tmp_path, digest):
     assert found_models(OtherFolders(ollama=(tmp_path / "o",))) == ()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"layers": 1}', '{"layers": [1]}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"layers": 1}', '{"layers": [1]}', "[" * 100_000])
 def test_a_damaged_manifest_is_passed_over(tmp_path, text):
     ollama(tmp_path, "registry.ollama.ai/library/x/1")
     (tmp_path / "manifests" / "registry.ollama.ai" / "library" / "x" / "1").write_text(text)
@@ -145,6 +180,15 @@ def test_linked_folders_are_entered_once(tmp_path):
     (root / "again").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "loop").symlink_to(root)
     assert seen(OtherFolders(lm_studio=(root,))) == {"m": "LM Studio"}
+
+
+def test_a_whole_disk_is_not_searched(tmp_path, monkeypatch):
+    """A setting may name one, and the list of models would come after minutes."""
+    monkeypatch.setattr("app.models.library.other_programs.MOST_FOLDERS", 5)
+    gguf(tmp_path / "near.gguf")
+    for number in range(9):
+        gguf(tmp_path / "deep" / str(number) / "far" / f"m{number}.gguf")
+    assert 1 <= len(seen(OtherFolders(lm_studio=(tmp_path,)))) < 6
 
 
 @pytest.mark.parametrize(
