@@ -15,7 +15,7 @@ QUIET = {
     "GRADIO_ANALYTICS_ENABLED": "False",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_DISABLE_UPDATE_CHECK": "1",
-    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_OFFLINE": "ON",  # of libraries alone: a person who wants that for all writes 1
 }
 PAGE_FILES = "GRADIO_TEMP_DIR"
 # Variables that libraries break on when they are imported. Of the network: downloads need them later.

@@ -55,6 +55,7 @@ class Settings:
     engines: tuple[RemoteEngine, ...] = ()  # that are already there, here or on other machines
     log_level: str = "warning"  # least severe records in the log file: one of LEVELS
     hub: str = HUB  # used only when a person searches or downloads
+    offline: bool = False  # the person wants no use of the hub
     hub_token: str | None = field(default=None, repr=False)  # from the environment
     hub_login: Path | None = None  # the file in which ``hf auth login`` keeps a token
     others: OtherFolders = field(default_factory=OtherFolders)
@@ -129,6 +130,7 @@ def _list_of(what: str, pattern: str) -> _Key:
     )
 
 
+_OFFLINE = frozenset({"1", "true", "yes"})  # not "ON", which is ours: see ``app.environment``
 _NEVER = "never"
 _BOOLEANS = {
     **dict.fromkeys(("true", "1", "yes", "on"), True),
@@ -202,6 +204,7 @@ def load_settings(environ: Mapping[str, str] = os.environ, catalog: Path | None 
     chosen.setdefault("home", _usual_home())
     return Settings(
         hub=_hub_address(environ.get("HF_ENDPOINT", "")),
+        offline=_first(environ, "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE").lower() in _OFFLINE,
         hub_token=_first(environ, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") or None,
         hub_login=hub_login(environ),
         others=other_folders(environ),
@@ -221,10 +224,10 @@ def _first(environ: Mapping[str, str], *names: str) -> str:
 
 def _hub_address(given: str) -> str:
     """People name a mirror with and without https."""
-    address = given.strip().rstrip("/")
+    address = given.strip()
     if not address:
         return HUB
-    return address if "://" in address else f"https://{address}"
+    return (address if "://" in address else f"https://{address}").rstrip("/")
 
 
 def user_folder() -> Path | None:
@@ -303,12 +306,17 @@ def _from_file(file: Path, *, required: bool) -> Iterator[tuple[str, _Given]]:
     """The settings in config.toml, which only has to exist if a person named it."""
     for name, value in _table(file, required=required).items():
         if name not in KEYS:
-            near = get_close_matches(name.replace("-", "_"), KEYS, n=1, cutoff=0)
-            raise SettingsError(
-                f"{file} has an unknown key {name!r}; did you mean {near[0]!r}? "
-                f"Known keys: {', '.join(KEYS)}"
-            )
+            raise SettingsError(f"{file} has an unknown {_unknown(name, value)}")
         yield name, _Given(_checked(f"{name} in {file}", KEYS[name], value), str(file))
+
+
+def _unknown(name: str, value: object) -> str:
+    """What of a key, or of a section, is wrong, and what helps."""
+    if isinstance(value, dict):
+        return f"section [{name}]; its keys stand at the top, without one, but for [engines.NAME]"
+    near = get_close_matches(name.lower().replace("-", "_"), KEYS, n=1, cutoff=0.5)
+    meant = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(KEYS)}"
+    return f"key {name!r}; {meant}"
 
 
 def _table(file: Path, *, required: bool) -> Mapping[str, Any]:
@@ -327,7 +335,9 @@ def _table(file: Path, *, required: bool) -> Mapping[str, Any]:
             f"{file} is no UTF-8 text (byte {error.start}); save it as UTF-8"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{file} is not TOML: {error}") from error
+        raise SettingsError(
+            f"{file} is not TOML: {error}; lines look like port = 8000, or home = '/a/folder'"
+        ) from error
 
 
 def _parsed(key: _Key, text: str) -> object:

@@ -100,7 +100,13 @@ def test_a_model_may_stay_loaded(config, never):
 @pytest.mark.parametrize(
     ("text", "environ", "sentence"),
     [
-        ("prot = 1", {}, r"config\.toml has an unknown key 'prot'; did you mean 'port'\? Known"),
+        ("prot = 1", {}, r"config\.toml has an unknown key 'prot'; did you mean 'port'\?$"),
+        ("HOST = 'a'", {}, "unknown key 'HOST'; did you mean 'host'"),
+        ("gpu_layers = 1", {}, "unknown key 'gpu_layers'; known keys: host, port"),
+        ("[server]\nport = 1", {}, r"unknown section \[server\]; its keys stand at the top"),
+        ('home = "C:\\Users\\me"', {}, "not TOML: .*; lines look like port = 8000, or home = '/a"),
+        ("model = pocket", {}, "not TOML: .*; lines look like"),
+        ("port: 8000", {}, "not TOML: .*; lines look like"),
         ("log-level = 'debug'", {}, "did you mean 'log_level'"),
         (
             "port = 70000",
