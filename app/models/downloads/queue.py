@@ -168,7 +168,7 @@ class Downloads:
 
 def open_hub(settings: Settings) -> Hub:
     """The hub that the settings name, with the person's token."""
-    return Hub(settings.hub, read_token(settings))
+    return Hub(settings.hub, read_token(settings), offline=settings.offline)
 
 
 def open_downloads(settings: Settings, hub: Hub) -> Downloads:

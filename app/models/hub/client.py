@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -36,9 +36,14 @@ class Hub:
     """One hub, at ``endpoint``; safe to use from several threads. Nothing is asked before a call."""
 
     def __init__(
-        self, endpoint: str, token: str | None = None, timeout: httpx.Timeout = TIMEOUT
+        self,
+        endpoint: str,
+        token: str | None = None,
+        timeout: httpx.Timeout = TIMEOUT,
+        *,
+        offline: bool = False,
     ) -> None:
-        self.endpoint = endpoint.rstrip("/")
+        self.endpoint, self._offline = endpoint.rstrip("/"), offline
         self._token = token
         self._stale = False  # the hub does not know the token, and is asked without it
         self._origin = _origin(_address(self.endpoint))
@@ -61,8 +66,11 @@ class Hub:
     def ask(self, path: str, query: Mapping[str, Any], repo: str | None = None) -> Any:
         """The JSON at ``path`` of the hub's interface; raises HubError and its kinds."""
         address = str(httpx.URL(f"{self.endpoint}/api/{path}", params=dict(query)))
+        found = self.read(address, repo)
+        if found.lstrip().startswith(b"<"):
+            raise HubError(self._page_came(httpx.codes.OK))
         try:
-            return json.loads(self.read(address, repo))
+            return json.loads(found)
         except (ValueError, RecursionError) as error:
             raise HubError(f"{self.host} did not answer with JSON; try again later") from error
 
@@ -97,10 +105,7 @@ class Hub:
         except httpx.TransportError as error:
             if isinstance(error, BROKEN_OFF) and not last:
                 return None, 0.0
-            raise HubError(
-                f"{self.host} cannot be reached ({_reason(error)}); check the network and try "
-                "again, models on this machine work without it"
-            ) from error
+            raise HubError(f"{self.host} cannot be reached: {self._reason(error)}") from error
 
     @contextmanager
     def stream(
@@ -134,6 +139,8 @@ class Hub:
         if repo is not None and code in _LOST:
             name = unquote(response.url.path.rpartition("/")[2])
             raise UnknownRepository(f"{repo} has no {_LOST[code]} {name} on {self.host}; {_LOOK}")
+        if not code and status == httpx.codes.FORBIDDEN and _is_page(response):
+            raise HubError(self._page_came(status))
         if repo is not None and (status == httpx.codes.NOT_FOUND or code == "RepoNotFound"):
             raise UnknownRepository(
                 f"{self.host} has no repository {repo}, or it is private; check the spelling"
@@ -145,7 +152,31 @@ class Hub:
             wait = f"in {asked:.0f} seconds" if asked else "in some minutes"
             login = "" if self._sends_token else ", or keep a token, with which it allows more"
             raise HubError(f"{self.host} gets too many requests from here; try again {wait}{login}")
-        raise HubError(f"{self.host} answered with status {status}; try again later")
+        advice = (
+            "try again later" if response.is_server_error else f"open {self.endpoint} to see why"
+        )
+        named = f"{status} {response.reason_phrase}".strip()
+        raise HubError(f"{self.host} answered with status {named}; {advice}")
+
+    def _page_came(self, status: int) -> str:
+        return (
+            f"a web page came in place of what {self.host} holds (status {status}), perhaps of the network's "
+            f"login or of a firewall; open {self.endpoint} to see it"
+        )
+
+    def _reason(self, error: httpx.TransportError) -> str:
+        """What happened, and what helps; what stands between is named."""
+        said = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            return (
+                "its certificate is not trusted here; where a firewall reads what is sent, set "
+                "SSL_CERT_FILE to a file with its certificates"
+            )
+        if "WRONG_VERSION_NUMBER" in said:
+            return "it does not speak https; correct HF_ENDPOINT, or the address of the proxy"
+        proxy = _proxy(self._origin)
+        between = f" by the proxy {proxy}" if proxy else ""
+        return f"{said}{between}; check the network and try again, models on this machine work without it"
 
     @property
     def _sends_token(self) -> bool:
@@ -168,6 +199,11 @@ class Hub:
 
     def _client(self) -> httpx.Client:
         """Made for the first request: what the environment says of proxies may be past use."""
+        if self._offline:
+            raise HubError(
+                "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, so nothing is asked of the network; "
+                "unset it to search and download"
+            )
         with self._making:
             if self._http is None:
                 self._http = _client(self._timeout)
@@ -191,7 +227,7 @@ class Hub:
             raise HubError(f"{self.host} redirects to an address that cannot be read") from error
         if _origin(target) == self._origin:
             return target
-        trusted = self._origin[0] == "http" or target.scheme == "https"
+        trusted = target.scheme == "https" or self._origin[0] == target.scheme
         if not trusted or (_is_local(target.host) and not _is_local(self._origin[1])):
             raise HubError(f"{self.host} redirects to {target.host}, which is not safe to follow")
         return target
@@ -238,15 +274,30 @@ def _client(timeout: httpx.Timeout) -> httpx.Client:
 
 def _address(endpoint: str) -> httpx.URL:
     try:
-        return httpx.URL(endpoint)
+        found, why = httpx.URL(endpoint), "it is no address on the web"
     except httpx.InvalidURL as error:
+        found, why = httpx.URL(), str(error)
+    if found.scheme not in ("http", "https") or not found.host or re.search(r"\s", endpoint):
         raise HubError(
-            f"the address of the hub, {endpoint!r}, cannot be read ({error}); correct HF_ENDPOINT"
-        ) from error
+            f"the address of the hub, {endpoint!r}, cannot be read ({why}); correct HF_ENDPOINT"
+        )
+    return found
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
+
+
+def _is_page(response: httpx.Response) -> bool:
+    return str(response.headers.get("content-type", "")).startswith("text/html")
+
+
+def _proxy(origin: tuple[str, str, int | None]) -> str:
+    """The host of the proxy that an address is asked through, without its password; or empty."""
+    scheme, host, _ = origin
+    found = getproxies()
+    proxy = "" if proxy_bypass(host) else found.get(scheme) or found.get("all") or ""
+    return proxy.rpartition("@")[2].rpartition("//")[2].rstrip("/")
 
 
 def _is_local(host: str) -> bool:
@@ -257,10 +308,6 @@ def _is_local(host: str) -> bool:
         return not ipaddress.ip_address(host.strip("[]")).is_global
     except ValueError:
         return False
-
-
-def _reason(error: httpx.TransportError) -> str:
-    return str(error) or type(error).__name__
 
 
 OWNER_ONLY = 0o600
@@ -309,7 +356,7 @@ def _login(file: Path | None) -> str | None:
 
 def keep_token(settings: Settings, token: str) -> None:
     """Store ``token``, or forget the kept one when it is empty; raises SettingsError."""
-    token = token.strip()
+    token = token.strip("\ufeff \t\r\n")
     if not token:
         settings.token_file.unlink(missing_ok=True)
         return

@@ -127,6 +127,7 @@ class Repository:
     files: tuple[RemoteFile, ...]
     gated: bool = False
     licence: str | None = None
+    family: str = ""  # of its GGUF files, by llama.cpp's name, where the hub tells
 
 
 class _Large(BaseModel):
@@ -145,7 +146,8 @@ class _Answer(BaseModel):
     sha: Sha1
     siblings: list[_File]
     gated: bool | str = False
-    cardData: dict[str, Any] | None = None  # noqa: N815 - the hub's own name
+    cardData: Any = None  # noqa: N815 - the hub's own name
+    gguf: Any = None
 
 
 def read_repository(hub: Hub, repo: str, revision: str = "main") -> Repository:
@@ -155,15 +157,24 @@ def read_repository(hub: Hub, repo: str, revision: str = "main") -> Repository:
         checked = _Answer.model_validate(answer)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
+        place = ".".join(map(str, first["loc"])) or "all of it"
         raise HubError(
             f"what {hub.host} says about {repo} cannot be used: {place}: {first['msg']}; "
             "nothing was downloaded"
         ) from error
     check_names(repo, (file.rfilename for file in checked.siblings))
     files = tuple(found for file in checked.siblings if (found := _remote(file)) is not None)
-    card = checked.cardData or {}
-    return Repository(repo, checked.sha, files, bool(checked.gated), _text(card.get("license")))
+    card, inside = (
+        told if isinstance(told, dict) else {} for told in (checked.cardData, checked.gguf)
+    )
+    return Repository(
+        repo=repo,
+        commit=checked.sha,
+        files=files,
+        gated=bool(checked.gated),
+        licence=_text(card.get("license")),
+        family=_text(inside.get("architecture")) or "",
+    )
 
 
 def read_small(

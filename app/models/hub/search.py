@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from app.errors import HubError, UnknownRepository
 from app.model_names import is_repository, pasted
 from app.models.hub.client import Hub
+from engine.models.gguf.kinds import other_end
 
 KNOWN_OF_EACH = ("downloads", "gated", "tags", "safetensors", "gguf")
 BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I8": 1, "U8": 1, "F8_E4M3": 1}
@@ -79,7 +80,8 @@ def _named(hub: Hub, repo: str) -> list[Found]:
 
 
 def _runs(row: _Row) -> bool:
-    return bool({"safetensors", "gguf"} & set(row.tags))
+    family = str((row.gguf or {}).get("architecture", ""))
+    return bool({"safetensors", "gguf"} & set(row.tags)) and not other_end(family)
 
 
 def _found(row: _Row) -> Found:

@@ -13,6 +13,7 @@ from app.models.hub.repository import MODEL_NAME, RemoteFile, Repository, read_s
 from app.models.model_check import NEEDED_FILES, other_kind
 from engine.decoder.config import check_config
 from engine.errors import ModelUnusable
+from engine.models.gguf.kinds import other_end
 
 # Everything that loading reads; never code, never pickles.
 BESIDE_WEIGHTS = (
@@ -84,10 +85,15 @@ def _quantised(repository: Repository) -> tuple[RemoteFile, ...]:
         models = {name for name in models if USUAL_QUANTISATION.lower() in name.lower()}
     if len(models) == 1:
         return tuple(file for file in ggufs if SHARD.sub("", file.name) in models)
+    whole = [file.name for file in ggufs if not beside_a_model(file.name)]
+    if whole:
+        raise UnknownRepository(
+            f"{repository.repo} has {len(whole)} GGUF files; name one with --file, such as {whole[0]}"
+        )
     if ggufs:
         raise UnknownRepository(
-            f"{repository.repo} has {len(ggufs)} GGUF files; name one with --file, such as "
-            f"{ggufs[0].name}"
+            f"{repository.repo} has {ggufs[0].name}, which belongs beside a model, and no model; choose "
+            "a repository with the model itself"
         )
     raise UnknownRepository(
         f"{repository.repo} has no model that can be run, which takes *.safetensors or *.gguf; "
@@ -131,6 +137,7 @@ def check_runs(hub: Hub, repository: Repository, files: Sequence[RemoteFile]) ->
     token.
     """
     check_parts(repository, files)
+    _check_weights(repository, files)
     if not any(file.name.endswith(".safetensors") for file in files):
         return
     names = {file.name for file in repository.files}
@@ -142,6 +149,16 @@ def check_runs(hub: Hub, repository: Repository, files: Sequence[RemoteFile]) ->
         _check_config(hub, repository)
     except AccessDenied:
         return
+
+
+def _check_weights(repository: Repository, files: Sequence[RemoteFile]) -> None:
+    """By their sizes, and by the family of GGUF files."""
+    weights = [file for file in files if file.name.lower().endswith((".gguf", ".safetensors"))]
+    if empty := [file.name for file in weights if not file.size]:
+        raise ModelUnusable(f"{repository.repo}: {empty[0]} is empty; choose another file")
+    ggufs = any(file.name.lower().endswith(".gguf") for file in weights)
+    if ggufs and (kind := other_end(repository.family)):
+        raise ModelUnusable(f"{repository.repo} is {kind}")
 
 
 def check_parts(repository: Repository, files: Sequence[RemoteFile]) -> None:

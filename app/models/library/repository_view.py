@@ -133,6 +133,6 @@ def _of_config(hub: Hub, repository: Repository, machine: HardwareProfile, size:
         if foreign(config):
             return by_size(size, machine)
         forms = shape_forms(repository.repo, shape_of(config, repository.repo), None)
-    except (ValueError, AttributeError, ModelUnusable):
+    except (ValueError, AttributeError, RecursionError, ModelUnusable):
         return Unplanned(fits=False, sentence="Its config.json cannot be read, so it cannot run.")
     return planned(Candidates(repository.repo, forms), machine)

@@ -11,7 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
+from app.environment import QUIET
 from app.errors import AccessDenied, HubError, SettingsError, UnknownRepository
+from app.models.downloads.queue import open_hub
 from app.models.hub.client import Hub, keep_token, read_token
 from app.models.hub.repository import read_repository
 from app.settings import Settings, load_settings
@@ -58,8 +60,28 @@ def test_a_wrong_variable_of_the_environment_is_named(stand_in, monkeypatch, nam
 
 
 def test_an_address_of_the_hub_that_is_none():
-    with pytest.raises(HubError, match=r"'http://x:port', cannot be read .*; correct HF_ENDPOINT"):
-        Hub("http://x:port")
+    for address in ("http://x:port", "ftp://x", "http:", "https://a b.c", "https:///x"):
+        with pytest.raises(HubError, match=f"'{address}', cannot be read .*; correct HF_ENDPOINT"):
+            Hub(address)
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+@pytest.mark.parametrize(
+    ("value", "asks"), [("1", False), ("True", False), ("0", True), ("", True)]
+)
+def test_who_wants_no_network_gets_none(stand_in, tmp_path, name, value, asks):
+    environ = {"HF_ENDPOINT": stand_in.url, "SLIPSTREAM_HOME": str(tmp_path), name: value}
+    with closing(open_hub(load_settings(environ))) as hub:
+        if asks:
+            assert hub.ask("models", {}) == []
+        else:
+            with pytest.raises(HubError, match="is set, so nothing is asked of the network"):
+                hub.ask("models", {})
+    assert bool(stand_in.requests) is asks
+
+
+def test_what_is_set_for_libraries_is_no_wish_of_the_person():
+    assert not load_settings(QUIET).offline
 
 
 def test_a_gated_repository_names_its_page_and_the_command(stand_in):
@@ -79,7 +101,7 @@ def test_an_unknown_repository_is_named(hub):
 
 
 def test_a_hub_that_is_not_there():
-    with pytest.raises(HubError, match=r"127.0.0.1 cannot be reached .* work without it"):
+    with pytest.raises(HubError, match=r"127.0.0.1 cannot be reached: .* work without it"):
         read_repository(Hub("http://127.0.0.1:9"), "org/tiny")
 
 
@@ -122,9 +144,10 @@ def settings(tmp_path):
     return Settings(home=tmp_path, hub_token="from-environment")
 
 
-def test_a_kept_token_is_its_owners_alone(settings):
+@pytest.mark.parametrize("given", [" hf_abc\n", "\ufeffhf_abc\r\n", "\thf_abc"])
+def test_a_kept_token_is_its_owners_alone(settings, given):
     settings.token_file.touch(mode=0o644)
-    keep_token(settings, " hf_abc\n")
+    keep_token(settings, given)
     assert settings.token_file.stat().st_mode & 0o777 == 0o600
     assert read_token(settings) == "hf_abc"
     assert [file.name for file in settings.home.iterdir()] == ["hub-token"]
@@ -227,6 +250,42 @@ def test_a_busy_hub_is_asked_again(monkeypatch, answers):
     with busy.running() as hub:
         assert hub.ask("models", {}) == []
     assert busy.asked == len(answers) + 1
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (403, r"a web page came in place of what 127.0.0.1 holds \(status 403\), perhaps"),
+        (451, "answered with status 451 Unavailable For Legal Reasons; open http://127"),
+        (407, "answered with status 407 Proxy Authentication Required; open http"),
+        (501, "answered with status 501 Not Implemented; try again later"),
+    ],
+)
+def test_another_status_is_told_with_what_it_means(status, said):
+    """A page of a firewall was a gated model, and what never comes was to be tried again later."""
+    busy = Busy((status, {"content-type": "text/html"}))
+    with busy.running() as hub, pytest.raises(HubError, match=said):
+        hub.ask("models/org/tiny", {}, "org/tiny")
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate", "is not trusted here; .* SSL_CERT_FILE"),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong", "does not speak https; correct HF_ENDPOINT"),
+        ("[Errno 111] Connection refused", "reached: Connection refused by the proxy p:1; check"),
+    ],
+)
+def test_what_stands_between_is_named(monkeypatch, said, remedy):
+    def fail(request):
+        raise httpx.ConnectError(said)
+
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:secret@p:1/")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    client = partial(httpx.Client, transport=httpx.MockTransport(fail))
+    monkeypatch.setattr("app.models.hub.client.httpx.Client", client)
+    with closing(Hub("https://hub.example.com")) as hub, pytest.raises(HubError, match=remedy):
+        hub.ask("models", {})
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,7 @@ ROWS = [
     {"id": "org/odd", "tags": ["safetensors"], "safetensors": {"parameters": {"X9": 5}, "total": 5}},
     {"id": "org/m-GGUF", "tags": ["gguf"], "gated": "manual", "gguf": {"total": 77}},
     {"id": "org/pickled", "tags": ["pytorch"]},
+    {"id": "org/embeds", "tags": ["gguf"], "gguf": {"architecture": "bert"}},
     {"id": "../evil", "tags": ["gguf"]},
 ]  # fmt: skip
 

@@ -60,6 +60,13 @@ def test_wanted_files_by_name_or_pattern():
             (),
             "has 2 GGUF files; name one with --file, such as m-Q5.gguf",
         ),
+        (["mmproj-F16.gguf", "README.md"], (), "has mmproj-F16.gguf, which belongs beside a model"),
+        (["m.imatrix.gguf"], (), "which belongs beside a model, and no model; choose"),
+        (
+            ["mmproj-F16.gguf", "m-Q5.gguf", "m-Q6.gguf"],
+            (),
+            "has 2 GGUF files; name one with --file, such as m-Q5.gguf",
+        ),
         (
             ["pytorch_model.bin", "config.json"],
             (),
@@ -105,6 +112,8 @@ def without(name: str) -> dict[str, Content]:
 
 
 REFUSED = [
+    ({"m.gguf": Fixed(b"")}, "org/tiny: m.gguf is empty; choose another file"),
+    (model_files(1, 1000) | {"model.safetensors": Fixed(b"")}, "model.safetensors is empty"),
     (without("tokenizer.json"), "it has no tokenizer.json; choose another repository"),
     (without("config.json"), "it has no config.json; choose"),
     (
@@ -128,6 +137,24 @@ def test_what_cannot_run_is_not_ordered(hub, stand_in, files, said):
     with pytest.raises(ModelUnusable, match=said):
         manifests_for(hub, (), "org/tiny")
     assert stand_in.fetched() == []
+
+
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("nomic-bert", "makes embeddings"),
+        ("flux", "makes pictures"),
+        ("whisper", "writes down speech"),
+    ],
+)
+def test_a_gguf_of_another_kind_is_not_ordered_where_the_hub_tells(hub, stand_in, family, said):
+    stand_in.repos["org/tiny"] = Repo({"m.gguf": Content(1, 9)})
+    for told in (None, {"architecture": "llama"}, "odd", {"architecture": [1]}):
+        stand_in.repos["org/tiny"].listing = lambda answer, told=told: {**answer, "gguf": told}
+        assert manifests_for(hub, (), "org/tiny")
+    stand_in.repos["org/tiny"].listing = lambda answer: {**answer, "gguf": {"architecture": family}}
+    with pytest.raises(ModelUnusable, match=f"org/tiny is a model that {said}"):
+        manifests_for(hub, (), "org/tiny")
 
 
 def test_a_single_part_that_a_person_names_is_not_ordered(hub, stand_in):
