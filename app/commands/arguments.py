@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from typing_extensions import override
 
+from app.model_names import did_you_mean
 from app.settings import DTYPES, Settings
 from app.terminal import harmless, write_lines
 from app.text.decoding import decoded
@@ -19,7 +20,21 @@ from engine.request import SamplingParams
 ANSWER_TOKENS = 256  # default of ``verify`` and ``bench``
 LARGEST = 2**31 - 1
 BAD_USAGE = 2
-_UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_PREFIXES = "kmgt"
+_UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{end}": base ** (power + 1)
+    for power, prefix in enumerate(_PREFIXES)
+    for end, base in (("", 1024), ("ib", 1024), ("b", 1000))
+}
+_NO_CHOICE = re.compile(r"(argument \S+: )invalid choice: '?(.*?)'? \(choose from (.*)\)")
+_BESIDE_COMMANDS = (
+    "--help",
+    "--version",
+    "models list",
+    "models pull",
+    "models rm",
+    "models import",
+)
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)")
 
 
@@ -44,7 +59,7 @@ class CommandParser(argparse.ArgumentParser):
 
     @override
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_USAGE, harmless(f"{self.prog}: {message}\n"))
+        self.exit(BAD_USAGE, harmless(f"{self.prog}: {_closer(message)}\n"))
 
     @override
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -52,6 +67,16 @@ class CommandParser(argparse.ArgumentParser):
         if declare is not None:
             declare(self)
         return super().parse_known_args(args, namespace)
+
+
+def _closer(message: str) -> str:
+    """What argparse says of a choice that there is none of, shorter where one comes close to it."""
+    found = _NO_CHOICE.fullmatch(message)
+    if found is None:
+        return message
+    more = _BESIDE_COMMANDS if found[1] == "argument COMMAND: " else ()
+    meant = did_you_mean(found[2], [*more, *re.findall(r"[\w-]+", found[3])])
+    return f"{found[1]}there is no {found[2]!r}{meant}" if meant else message
 
 
 def set_command(
@@ -112,7 +137,7 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
         "--chat-template",
         metavar="NAME|FILE",
         default=argparse.SUPPRESS,
-        help="chat template for a base model, which brings none (such as chatml)",
+        help="chat template for a model that brings none, or a broken one (such as chatml)",
     )
     add(
         "--context",
@@ -174,7 +199,10 @@ def words(text: str) -> str:
     """An argument type: what a person says, in any encoding, unlike a path, which is bytes."""
     if text.isascii() or text.encode(errors="ignore").decode() == text:
         return text
-    found = decoded(os.fsencode(text))
+    try:
+        found = decoded(os.fsencode(text))
+    except UnicodeEncodeError:  # half a character
+        found = None
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no text in an encoding that is known here")
     return found
@@ -209,7 +237,7 @@ def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
 
 
 def memory(text: str) -> int:
-    """An argument type: bytes, written as 8GiB, 512MiB or 16GB."""
+    """An argument type: bytes, written as 8GiB, 512MiB, 16GB or 8g."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or found[2] not in _UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory such as 8GiB")

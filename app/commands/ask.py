@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     option(
         "prompt",
         metavar="TEXT",
-        nargs="?",
+        nargs="*",
         type=words,
         help="the question; a text that is piped in comes before it, - takes only that",
     )
@@ -76,14 +76,15 @@ def _options(given: argparse.Namespace, settings: Settings) -> AskOptions:
     return AskOptions(chosen, given.model, turn, given.json)
 
 
-def _question(typed: str | None) -> str:
-    """What was typed, after the text that was piped in."""
-    data = sys.stdin.buffer.read(MAX_BYTES + 1) if typed == PIPED else piped(MAX_BYTES + 1)
-    words = "" if typed is None or typed == PIPED else typed
+def _question(typed: Sequence[str]) -> str:
+    """What was typed, in quotation marks or without, after the text that was piped in."""
+    alone = [*typed] == [PIPED]
+    data = sys.stdin.buffer.read(MAX_BYTES + 1) if alone else piped(MAX_BYTES + 1)
+    words = "" if alone else " ".join(typed)
     if data.strip():
         text = read_attachment("standard input", data).text
         return f"{text.rstrip()}\n\n{words}" if words else text
-    if typed is None:
+    if not typed:
         raise InvalidRequest('there is no question; write slipstream ask "TEXT", or pipe one in')
     return words
 

@@ -13,7 +13,7 @@ from app.terminal import notify
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of every action."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="add|list|remove", required=True)
     make = actions.add_parser("add", help="make a key and print it, once")
     make.add_argument("name", metavar="NAME", help="who or what it is for")
     make.add_argument(

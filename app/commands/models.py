@@ -64,7 +64,9 @@ class Row(NamedTuple):
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of every action."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(
+        dest="action", metavar="search|pull|list|rm|import|token", required=True
+    )
     search = actions.add_parser("search", help="find models in the catalogue and on the hub")
     search.add_argument(
         "words", metavar="WORDS", type=words, nargs="+", help="words in the model's name"

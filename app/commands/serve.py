@@ -73,7 +73,7 @@ def _options(given: argparse.Namespace, settings: Settings) -> ServeOptions:
     )
     return ServeOptions(
         with_loading(given, chosen),
-        given.host,
+        given.host.strip("[]"),  # around an address of version 6, as in a browser
         given.port,
         given.model,
         given.draft_model,

@@ -1,11 +1,18 @@
-"""What ``ask`` and ``chat`` make of the options that they share."""
+"""What ``ask`` and ``chat`` make of the options that they share, and of what is piped in."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from app.commands import main as cli
 from app.commands.main import parse
 from app.errors import UnknownDrafter
 from app.request import SAMPLING
 from app.settings import Settings
+from tests.app.conftest import no_page
 
 BOTH = pytest.mark.parametrize("command", [("ask", "hello"), ("chat",)], ids=" ".join)
 
@@ -81,3 +88,40 @@ def test_off_is_not_the_models_own(command, home, option, left):
 def test_a_drafter_that_does_not_exist(command, home):
     with pytest.raises(UnknownDrafter):
         given(command, home, "--draft", "magic")
+
+
+@contextmanager
+def feeding(monkeypatch, data: bytes) -> Iterator[None]:
+    """A pipe with ``data`` as standard input."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(data)
+    with os.fdopen(reading) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("arguments", "data", "asked"),
+    [
+        (["shorten"], b"a text", "a text\n\nshorten"),
+        (["shorten"], b"", "shorten"),
+        (["what", "is", "2", "+", "3?"], b"", "what is 2 + 3?"),
+        ([], "na\xefve\r\n".encode("cp1252"), "na\xefve\n"),
+        (["-"], "北京".encode("utf-16"), "北京"),
+        ([os.fsdecode("na\xefve caf\xe9".encode("cp1252"))], b"", "na\xefve caf\xe9"),
+        (["na\xefve".encode().decode("ascii", "surrogateescape")], b"", "na\xefve"),
+    ],
+)
+def test_ask_reads_what_is_piped_in(arguments, data, asked, home, monkeypatch):
+    seen = []
+    monkeypatch.setattr("app.commands.ask.run", lambda options: seen.append(options) or 0)
+    with feeding(monkeypatch, data):
+        assert cli.main(["ask", *arguments], no_page) == 0
+    assert seen[0].turn.messages[0].content == asked
+
+
+def test_ask_refuses_a_pipe_with_no_text(home, monkeypatch, capsys):
+    with feeding(monkeypatch, b"\x89PNG\0\0"):
+        assert cli.main(["ask", "what is it?"], no_page) == 2
+    assert "standard input is no text" in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_any_repository_and_one_file_of_it(models, home, stand_in):
         (["rm", "pocket"], "pocket comes with Slipstream"),
         (["import", "/nowhere"], "there is no file or folder /nowhere"),
         (["dance"], "invalid choice: 'dance'"),
-        ([], "the following arguments are required: ACTION"),
+        ([], "the following arguments are required: search|pull|list|rm|import|token"),
         (["search", "x", "--limit", "0"], "'0' is not a whole number from 1 to 100"),
         (["import", "x", "--copy", "--reference"], "not allowed with argument"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.commands.arguments import memory
 from app.placement.machine import known_profile
 from app.placement.plans import place
 from app.settings import Settings
@@ -131,3 +132,11 @@ def test_this_machine_is_planned_for_where_no_memory_is_given(found, home):
 )
 def test_a_wrong_question_is_one_sentence(refused, arguments, sentence):
     assert sentence in refused("plan", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("8GiB", 2**33), ("8g", 2**33), ("1.5 TB", 15 * 10**11), ("512MiB", 2**29), ("4096", 4096)],
+)
+def test_memory_as_people_write_it(written, size):
+    assert memory(written) == size
