@@ -94,7 +94,7 @@ def _read(path: Path, limit: int | None = None) -> list[Tagged]:
 def _tagged(place: str, line: str) -> Tagged:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PromptFileError(f"{place}: not JSON ({error})") from error
     found = row if isinstance(row, dict) else {}
     turns = found.get("turns", [found["question"]] if "question" in found else None)

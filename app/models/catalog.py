@@ -49,12 +49,13 @@ def read_record(folder: Path) -> ModelRecord | None:
     try:
         content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         record = ModelRecord(**content)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None  # a folder that a person made, or that is being made
     texts = (record.name, record.source, record.licence)
     others = (record.draft, record.reference)
     good = all(isinstance(text, str) for text in texts)
-    return record if good and all(isinstance(text, str | None) for text in others) else None
+    good = good and all(isinstance(text, str | None) for text in others)
+    return record if good and "\0" not in (record.reference or "") else None
 
 
 def recorded_models(models_folder: Path) -> Iterator[tuple[Path, ModelRecord]]:

@@ -115,5 +115,5 @@ def _read(file: Path, machine: str) -> Rates | None:
     try:
         stored = json.loads(file.read_text(encoding="utf-8"))
         return rates_from(stored["rates"]) if stored["machine"] == machine else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None  # it is measured again

@@ -34,7 +34,7 @@ def known_table(settings: Settings) -> RowTable | None:
     try:
         stored = json.loads((settings.home / _REMEMBERED).read_text(encoding="utf-8"))
         return _table(stored["seconds"]) if stored["machine"] == measured_on(settings) else None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None  # it is measured again
 
 

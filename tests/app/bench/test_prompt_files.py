@@ -37,6 +37,7 @@ def test_prompts_may_be_in_other_encodings(tmp_path, encoding):
         (b"\n \n", "holds no prompts"),
         (b"\x80\x00\x01", "is no text"),
         (b'{"turns": ["a"]}\n{oops', "line 2: not JSON"),
+        (b"[" * 100_000, "line 1: not JSON"),
         (b"[1]", "line 1: expected an object with 'turns'"),
         (b'{"turns": []}', "expected an object with 'turns'"),
         (b'{"turns": "abc"}', "expected an object with 'turns'"),
