@@ -213,7 +213,10 @@ class GenerationRequest:
         penalties = self.sampling.penalties
         biased = () if penalties is None else (token for token, _ in penalties.bias)
         if any(not 0 <= token < vocab for token in (*self.prompt, *self.prediction, *biased)):
-            raise InvalidRequest(f"token ids must lie in 0..{vocab - 1}")
+            raise InvalidRequest(
+                f"token ids must lie in 0..{vocab - 1}; where none were sent, the tokenizer does not fit "
+                "the weights: get the model again"
+            )
         if len(self.prompt) >= context:
             raise ContextOverflow(len(self.prompt) + 1, context)
 

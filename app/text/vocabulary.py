@@ -55,7 +55,10 @@ class FolderVocabulary:
         return [token.content for token in added if token.special]
 
     def stop_tokens(self, folder: Path) -> set[int]:
-        """Ends of a message, from the three files that may name them; raises ModelUnusable."""
+        """Ends of a message, from the three files that may name them; raises ModelUnusable.
+
+        Some say -1, or null, for none.
+        """
         found: set[int] = set()
         for name in ("generation_config.json", "config.json"):
             ids = read_json(folder / name).get("eos_token_id")
@@ -65,7 +68,7 @@ class FolderVocabulary:
                     f"{folder / name} says eos_token_id is {ids!r}, which is neither a token nor a "
                     "list of tokens; download the model again"
                 )
-            found |= {token for token in listed if token is not None}
+            found |= {token for token in listed if type(token) is int and token >= 0}
         text = token_text(read_json(folder / "tokenizer_config.json").get("eos_token"))
         token = self._tokenizer.token_to_id(text) if text is not None else None
         return found | ({token} if token is not None else set())

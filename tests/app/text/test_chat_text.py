@@ -134,6 +134,14 @@ class TestLoading:
         assert ChatText.load(folder).stop_tokens == {0, 4, 5}
         assert POCKET_TEXT.stop_tokens == {4}
 
+    @pytest.mark.parametrize("ends", ["-1", "null", '"4"', "true", "[-1, 0.5, null]"])
+    def test_what_is_no_token_ends_no_answer(self, tmp_path: Path, ends: str) -> None:
+        """-1 was the last token of the vocabulary where a format held the answer."""
+        (copy_of_pocket(tmp_path) / "generation_config.json").write_text(
+            f'{{"eos_token_id": {ends}}}'
+        )
+        assert ChatText.load(tmp_path).stop_tokens == POCKET_TEXT.stop_tokens
+
     @pytest.mark.parametrize(
         ("file", "text", "words"),
         [
