@@ -94,10 +94,10 @@ def _no_model(path: Path) -> str:
         )
     if is_special(path):
         return f"{path} is a pipe or a device; give the file or folder of a model"
-    if path.suffix.lower() == ".gguf":
-        return f"there is no file {path}"
     if os.path.lexists(path):
         return f"{path} is a link that leads nowhere; give the place where the model is now"
+    if path.suffix.lower() == ".gguf":
+        return f"there is no file {path}"
     return f"there is no file or folder {path}"
 
 
