@@ -142,8 +142,11 @@ def compiled_parts() -> Iterator[bytes]:
     """The contents of llama.cpp's own shared libraries; none where the system does not list them."""
     if not MAPS.exists():
         return
-    paths = {line.split(maxsplit=5)[-1] for line in MAPS.read_text().splitlines() if "ggml" in line}
-    yield from (Path(path).read_bytes() for path in sorted(paths) if Path(path).is_file())
+    listed = MAPS.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+    files = {Path(line.split(maxsplit=5)[-1]) for line in listed if "ggml" in line}
+    yield from (
+        file.read_bytes() for file in sorted(files) if ".so" in file.name and file.is_file()
+    )
 
 
 def _amx_left_out_by(api: ModuleType) -> str:

@@ -1,6 +1,7 @@
 """Vocabularies of GGUF files, and the library that reads them."""
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from app.text.vocabulary import FileVocabulary
 from engine.errors import ModelUnusable
-from engine.models.gguf.library import Library, llama_library
+from engine.models.gguf.library import Library, compiled_parts, llama_library
 from engine.models.gguf.vocabulary import GgufVocabulary, vocabulary_mismatch
 from engine.platform.toolchain import REBUILD, REORDER
 from tests.bundled import POCKET, POCKET_DRAFT
@@ -126,3 +127,17 @@ def test_set_up_compiled_this_library_rightly_and_fast():
         pytest.skip("this environment was not made by set-up")
     assert not llama_library().spills, f"run: {REORDER}"
     assert not llama_library().rounds_apart, f"run: {REORDER}"
+
+
+@pytest.mark.parametrize("name", [b"m.gguf", b"ggml-model-f16.gguf", b"ggml-caf\xe9.gguf"])
+def test_of_what_is_mapped_only_the_library_is_read(tmp_path, monkeypatch, name):
+    """A model of such a name was read as a whole, and one in another encoding ended its load."""
+    for file in (b"libggml-cpu.so.0", name):
+        (tmp_path / os.fsdecode(file)).write_bytes(b"code" if b".so" in file else b"weights")
+    lines = [
+        b"0-1 r--p 0 0:0 1    " + os.fsencode(tmp_path) + b"/" + file
+        for file in (b"libggml-cpu.so.0", name)
+    ]
+    (tmp_path / "maps").write_bytes(b"\n".join(lines))
+    monkeypatch.setattr("engine.models.gguf.library.MAPS", tmp_path / "maps")
+    assert [*compiled_parts()] == [b"code"]
