@@ -3,10 +3,10 @@
 import pytest
 
 from app.chat.assistant import Assistant
-from app.model_manager import ModelManager
 from engine.errors import TooLarge
 from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
+from ui.models.manager import ModelManager
 from ui.models.tab import ModelsPage
 from ui.tab import Command
 

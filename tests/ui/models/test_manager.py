@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from app.errors import SettingsError, UnknownRepository
-from app.model_manager import ModelManager
 from app.models.downloads.job import State
 from app.models.library.installed import suggestion
 from app.other_folders import OtherFolders
@@ -21,6 +20,7 @@ from tests.app.assisted import POCKET, assisted
 from tests.app.asynchronous import asynchronous
 from tests.app.models.downloads.hub import Fixed, Repo, StandInHub, model_files
 from tests.app.models.library.places import gguf, model_folder
+from ui.models.manager import ModelManager
 
 MIB = 1 << 20
 DRAFT, TARGET = "HuggingFaceTB/SmolLM2-135M-Instruct", "HuggingFaceTB/SmolLM2-360M-Instruct"
