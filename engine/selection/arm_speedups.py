@@ -31,12 +31,14 @@ class RequestState:
 
     @property
     def risk_budget(self) -> float:
-        """Plain passes that one copy may cost: a small start and all that drafts have saved.
+        """Plain passes that one copy may cost: a small start, and all that drafts have saved.
 
         Where rows are dear a long copy takes the time of many tokens. Two failed ones would make
-        the whole answer slower than plain decoding, however well copies do on average.
+        the whole answer slower than plain decoding, however well copies do on average. The start grows with
+        the answer: where a second row costs as much as five, copies of one row save nothing, and would
+        never become longer.
         """
-        return TUNING.risk + max(0.0, self.saved)
+        return TUNING.risk + TUNING.risk_share * self.emitted + max(0.0, self.saved)
 
     def count(self, tokens: int, passes: float) -> None:
         """One round: its tokens, and the plain passes that its seconds would have paid for."""

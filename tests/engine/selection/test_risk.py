@@ -58,7 +58,20 @@ def play(rounds, *, right):
 def test_a_copy_that_fails_loses_no_more_than_the_risk_budget():
     lost, sizes = play(12, right=False)
     assert max(sizes) > 0
-    assert max(lost) <= 1.0
+    assert all(each <= TUNING.risk + TUNING.risk_share * said for said, each in enumerate(lost))
+
+
+def test_where_a_second_row_costs_as_much_as_five_copies_become_longer_with_the_answer():
+    rows = {1: 1.0, 2: 1.9, 3: 2.02, 6: 2.1, 8: 2.6, 16: 5.0, 33: 11.0}
+    copier = Copier()
+    auto = auto_over(cost=PassCost(rows), copier=copier)
+    context = Context(1, 0, [1], SamplingParams(), None)
+    for _ in range(12):
+        [tree] = auto.draft([context], [ROOM])
+        seconds = PassCost(rows).nominal(len(tree)) + 0.15  # copies of one row lose a little
+        auto.observe([Outcome(context, tree, Verdict((*range(len(tree)),), 0), 0.0, seconds)])
+    assert copier.sizes[0] == 1
+    assert max(copier.sizes) >= 8
 
 
 def test_a_copy_that_pays_grows_with_what_it_saved():
@@ -97,7 +110,7 @@ def test_an_answer_that_lost_may_still_risk_a_pass():
     one = state(arm="model")
     one.count(1, 6.0)
     assert one.saved == -5.0
-    assert one.risk_budget == TUNING.risk
+    assert one.risk_budget == TUNING.risk + TUNING.risk_share
     assert not one.may_risk
     one.emitted = round(5 / TUNING.risk_share)
     assert one.may_risk
