@@ -284,7 +284,7 @@ def test_an_unknown_name_lists_the_known_ones(settings, name):
     [
         ("nothing", "there is no file or folder"),
         ("empty", r"config.json, tokenizer.json and \*.safetensors"),
-        ("cut.gguf", "is cut off"),
+        ("cut.gguf", "is empty"),
         ("missing.gguf", r"there is no file .*missing\.gguf"),
         ("model.safetensors", "is no GGUF file"),
     ],
