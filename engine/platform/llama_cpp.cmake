@@ -165,6 +165,23 @@ set(way_after [=[
 #endif
 ]=])
 
+# amx/mmq.cpp: AMX's tiles were set up once in a thread. Torch sets them up, too, for products of bfloat16, and
+# leaves none: the next product of llama.cpp in that thread ended the process (an illegal instruction).
+set(tiles_before [=[
+    static thread_local bool done = false;
+
+    if (done) {
+        return;
+    }
+
+    alignas(64) tile_config_t tc = {};
+]=])
+set(tiles_after [=[
+    bool done = false;  // slipstream: always, since other libraries of the process change the tiles
+
+    alignas(64) tile_config_t tc = {};
+]=])
+
 # llama.cpp's own src/models/delta-net-base.cpp: a pass writes the convolution's inputs behind each of the
 # last 17 rows, of a plain pass sixteen times the old ones, to which nothing goes back. Each layer takes
 # so many small copies. Going back 16 rows cost 14 to 19 % of a pass of 110 M weights, and 4 to 6 without.
@@ -241,29 +258,20 @@ if(EXISTS "${x86}/repack.cpp" AND EXISTS "${x86}/quants.c" AND EXISTS "${sgemm}"
   endif()
 endif()
 
-set(operations "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/ops.cpp")
-if(EXISTS "${operations}")
-  slipstream_change("${operations}" attention alike flash way)
-  if(alike)
-    file(WRITE "${operations}" "${attention}")
+# The same with one file, which is written where every change was made.
+function(slipstream_change_file file)
+  if(EXISTS "${file}")
+    slipstream_change("${file}" text changed ${ARGN})
+    if(changed)
+      file(WRITE "${file}" "${text}")
+    endif()
   endif()
-endif()
+endfunction()
 
-set(backend "${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-backend.cpp")
-if(EXISTS "${backend}")
-  slipstream_change("${backend}" buffers given clear)
-  if(given)
-    file(WRITE "${backend}" "${buffers}")
-  endif()
-endif()
-
-set(delta "${CMAKE_CURRENT_SOURCE_DIR}/../src/models/delta-net-base.cpp")
-if(EXISTS "${delta}")
-  slipstream_change("${delta}" copies fewer planes)
-  if(fewer)
-    file(WRITE "${delta}" "${copies}")
-  endif()
-endif()
+slipstream_change_file("${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/ops.cpp" flash way)
+slipstream_change_file("${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-cpu/amx/mmq.cpp" tiles)
+slipstream_change_file("${CMAKE_CURRENT_SOURCE_DIR}/src/ggml-backend.cpp" clear)
+slipstream_change_file("${CMAKE_CURRENT_SOURCE_DIR}/../src/models/delta-net-base.cpp" planes)
 
 # Flags. GCC orders instructions when registers are already given out. The kernels for 4-bit weights hold
 # dozens of sums at once, and those went to the stack and back in their innermost loops. Ordered

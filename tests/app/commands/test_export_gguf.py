@@ -4,7 +4,6 @@ import json
 import shutil
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -136,10 +135,9 @@ class TestTheSameModel:
     def test_smaller_types_answer_nearly_alike(self, made, kind, least, tmp_path):
         check_gguf(Settings(home=tmp_path), made(kind))
         assert made(kind).stat().st_size < made("bf16").stat().st_size * 0.6
-        # llama.cpp configures AMX tiles once in a thread, and torch's bfloat16 products of other tests
-        # change them in theirs: this one's next quantised product would be an illegal instruction
-        with ThreadPoolExecutor(1) as thread:
-            assert thread.submit(alike, made(kind), made("f32")).result() >= least - 0.1
+        halves = torch.ones(64, 64, dtype=torch.bfloat16)
+        halves @ halves  # torch sets up AMX's tiles for itself, and llama.cpp sets them up again
+        assert alike(made(kind), made("f32")) >= least - 0.1
 
 
 @pytest.fixture(scope="module")
