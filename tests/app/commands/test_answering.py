@@ -124,4 +124,4 @@ def test_ask_reads_what_is_piped_in(arguments, data, asked, home, monkeypatch):
 def test_ask_refuses_a_pipe_with_no_text(home, monkeypatch, capsys):
     with feeding(monkeypatch, b"\x89PNG\0\0"):
         assert cli.main(["ask", "what is it?"], no_page) == 2
-    assert "standard input is no text" in capsys.readouterr().err
+    assert "standard input is a picture, and only text is read" in capsys.readouterr().err

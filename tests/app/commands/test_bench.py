@@ -104,7 +104,7 @@ MISTAKES = [
     (["--lane", "chain", "--top-p", "0"], "top_p is 0.0"),
     (["--lane", "chain", "--min-p", "1"], "min_p is 1.0"),
     (["--lane", "chain", "--top-k", "-1"], "'-1' is not a whole number from 0"),
-    (["--lane", "chain", "--dtype", "int3"], "invalid choice: 'int3'"),
+    (["--lane", "chain", "--dtype", "int3"], "there is no 'int3'"),
     (["--lane", "chain", "--inflate", "0"], "'0' is not a whole number from 1"),
     (["--lane", "chain", "--repeats", "0"], "'0' is not a whole number from 1"),
     (["--lane", "chain", "--json", "/nowhere/x.json"], "there is no folder /nowhere"),

@@ -76,7 +76,7 @@ def test_several_at_once_and_the_rest_waits(hub, models, stand_in):
 
 
 def test_folders_and_empty_files_of_a_repository(downloads, hub, models, stand_in):
-    names = ("Q4/m.gguf", "Q4/empty.gguf", "deep/er/config.json")
+    names = ("Q4/m.gguf", "Q4/empty.json", "deep/er/config.json")
     stand_in.repos["org/odd"] = Repo({name: Fixed(name.encode()) for name in names})
     stand_in.repos["org/odd"] = Repo({**stand_in.repos["org/odd"].files, names[1]: Fixed(b"")})
     orders = [manifests_for(hub, (), "org/odd", [name])[0] for name in names]
@@ -84,7 +84,7 @@ def test_folders_and_empty_files_of_a_repository(downloads, hub, models, stand_i
     assert run(downloads, replace(orders[0], name="odd", files=files)).state is State.DONE
     # Loading looks for GGUF files at the top.
     assert (models / "odd" / "m.gguf").read_bytes() == b"Q4/m.gguf"
-    assert (models / "odd" / "empty.gguf").read_bytes() == b""
+    assert (models / "odd" / "Q4" / "empty.json").read_bytes() == b""
     assert (models / "odd" / "deep" / "er" / "config.json").read_bytes() == b"deep/er/config.json"
 
 
