@@ -214,8 +214,7 @@ class GenerationRequest:
         biased = () if penalties is None else (token for token, _ in penalties.bias)
         if any(not 0 <= token < vocab for token in (*self.prompt, *self.prediction, *biased)):
             raise InvalidRequest(
-                f"token ids must lie in 0..{vocab - 1}; where none were sent, the tokenizer does not fit "
-                "the weights: get the model again"
+                f"token ids must lie in 0..{vocab - 1}; if you sent none, get the model again: its files do not fit"
             )
         if len(self.prompt) >= context:
             raise ContextOverflow(len(self.prompt) + 1, context)

@@ -7,7 +7,7 @@ from html import escape
 from app.models.downloads.job import Snapshot, State
 from app.models.downloads.partial_file import shown_bytes
 from ui.models.installed import token_form
-from ui.models.manager import ModelManager
+from ui.models.model_manager import ModelManager
 from ui.widgets import button, icon, sentence
 
 _STATES = {

@@ -11,7 +11,7 @@ from app.models.hub.search import Found
 from app.models.library.repository_view import RepositoryView
 from engine.errors import InvalidRequest, TooLarge
 from ui.models import available, downloads, installed
-from ui.models.manager import ModelManager
+from ui.models.model_manager import ModelManager
 from ui.tab import Command, Regions, Tab, Values, View, Visitor, sendable
 from ui.widgets import button, notice
 

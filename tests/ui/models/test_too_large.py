@@ -6,7 +6,7 @@ from app.chat.assistant import Assistant
 from engine.errors import TooLarge
 from tests.app.assisted import assisted
 from tests.app.asynchronous import asynchronous
-from ui.models.manager import ModelManager
+from ui.models.model_manager import ModelManager
 from ui.models.tab import ModelsPage
 from ui.tab import Command
 

@@ -395,17 +395,3 @@ def test_words_that_are_null_say_nothing(schema, good, bad):
     """Programs write null for a word that they do not set."""
     assert passes(schema, good)
     assert not passes(schema, bad)
-
-
-def test_space_is_bounded():
-    """Small models write one line after the other, until no tokens are left."""
-    found = schema_grammar({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]})
-    for space in ("", " ", "  ", "\n", "\r\n  ", f"\n{' ' * 24}", "\n\t\t"):
-        assert has(found, f'{{{space}"a":{space}1{space}}}')
-    for space in ("\n\n", "   ", f"\n{' ' * 25}", " \n", "\n \n"):
-        assert not has(found, f'{{{space}"a": 1}}')
-
-
-@pytest.mark.parametrize("text", ["00", "01", "-00", "+1", "1.0", "1e3", "", "-"])
-def test_a_number_is_written_in_one_way(text):
-    assert not has(schema_grammar({"type": "integer", "minimum": -100, "maximum": 100}), text)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.text.formats.json_schema import schema_grammar
 from app.text.formats.lexemes import Chars, Choice, Named, Repeat, Row, written
 from engine.grammar.grammar import Grammar
 from engine.grammar.vocabulary import trouble_with
@@ -106,3 +107,17 @@ def test_a_grammar_without_recursion_is_one_lexeme():
     }
     assert written(rules).splitlines()[0] == "start: L0"
     assert has(Grammar(written(rules)), "one two")
+
+
+def test_space_is_bounded():
+    """Small models write one line after the other, until no tokens are left."""
+    found = schema_grammar({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]})
+    for space in ("", " ", "  ", "\n", "\r\n  ", f"\n{' ' * 24}", "\n\t\t"):
+        assert has(found, f'{{{space}"a":{space}1{space}}}')
+    for space in ("\n\n", "   ", f"\n{' ' * 25}", " \n", "\n \n"):
+        assert not has(found, f'{{{space}"a": 1}}')
+
+
+@pytest.mark.parametrize("text", ["00", "01", "-00", "+1", "1.0", "1e3", "", "-"])
+def test_a_number_is_written_in_one_way(text):
+    assert not has(schema_grammar({"type": "integer", "minimum": -100, "maximum": 100}), text)

@@ -20,7 +20,7 @@ from tests.app.assisted import POCKET, assisted
 from tests.app.asynchronous import asynchronous
 from tests.app.models.downloads.hub import Fixed, Repo, StandInHub, model_files
 from tests.app.models.library.places import gguf, model_folder
-from ui.models.manager import ModelManager
+from ui.models.model_manager import ModelManager
 
 MIB = 1 << 20
 DRAFT, TARGET = "HuggingFaceTB/SmolLM2-135M-Instruct", "HuggingFaceTB/SmolLM2-360M-Instruct"
